@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Serves one handler, `shout`, for Standfast over HTTP, with the standard library alone.
+
+Replace `shout` by your own function: it gets the step's `with` and an Attempt, and returns the
+output or raises. The exit code is 0 after an ordinary end, 1 after an error.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+
+WAIT_MS = 10_000  # how long a claim waits for a step; a worker that ends waits for it
+ANSWER_SECONDS = 30  # how long an answer may take beyond that
+GRACE_SECONDS = 20  # how long an attempt may go on after SIGTERM
+
+
+class Permanent(Exception):
+    """Raised by a handler when another attempt would not help."""
+
+
+def shout(text_input, attempt):
+    attempt.log(f"attempt {attempt.number} shouts")
+    return {"text": str(text_input["text"]).upper()}
+
+
+HANDLERS = {"shout": shout}
+
+
+class Problem(Exception):
+    """The api refused."""
+
+    def __init__(self, status, body):
+        super().__init__(body.get("detail") or body.get("title") or f"status {status}")
+        self.status = status
+        self.kind = str(body.get("type", "")).rsplit("/", 1)[-1]
+        self.passing = status == 429 or status >= 500
+
+
+class Unreachable(Exception):
+    """The api did not answer."""
+
+
+class Api:
+    def __init__(self, url, token):
+        self.url, self.token = url.rstrip("/"), token
+
+    def call(self, method, path, body=None, wait_ms=0, text=None):
+        """Sends one request; gives the JSON answer, or None for an empty one."""
+        data, media_type = text, "text/plain; charset=utf-8"
+        if body is not None:
+            data, media_type = json.dumps(body, allow_nan=False).encode(), "application/json"
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": media_type}
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        try:
+            timeout = ANSWER_SECONDS + wait_ms / 1000
+            with urllib.request.urlopen(request, timeout=timeout) as response:
+                answer = response.read()
+                return json.loads(answer) if answer else None
+        except urllib.error.HTTPError as error:
+            raise Problem(error.code, problem_body(error)) from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise Unreachable(str(error)) from error
+
+
+def problem_body(error):
+    try:
+        body = json.loads(error.read())
+    except (OSError, ValueError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def pauses():
+    """Growing pauses, so that an api that comes back is not run over."""
+    pause = 0.1
+    while True:
+        yield pause * random.uniform(0.75, 1)
+        pause = min(pause * 2, 10)
+
+
+class Attempt:
+    """One claim: its heartbeat runs on a thread of its own until the end is reported."""
+
+    def __init__(self, api, worker, claim):
+        self.api, self.claim, self.number = api, claim, claim["attempt"]
+        self.holder = {"worker": worker, "attempt": claim["attempt"], "epoch": claim["epoch"]}
+        self.path = "/v1/claims/" + "/".join(
+            urllib.parse.quote(claim[part], safe="") for part in ("task", "step")
+        )
+        self.cancelled = threading.Event()  # a handler should look at it now and then
+        self.fenced = threading.Event()
+        self.reported = threading.Event()
+        self.log_bytes = 0
+        threading.Thread(target=self.beat, daemon=True).start()
+
+    def beat(self):
+        while not self.reported.wait(self.claim["heartbeat_ms"] / 1000):
+            try:
+                answer = self.api.call("POST", self.path + "/heartbeat", self.holder)
+                if answer["stop"]:
+                    self.cancelled.set()
+            except Problem as problem:
+                if problem.kind in ("fenced", "not_found"):
+                    self.fenced.set()
+                    self.cancelled.set()
+                    return
+            except Unreachable:
+                pass  # the attempt goes on; the api decides when it is back
+
+    def log(self, line):
+        """Appends a line; a log that cannot be sent does not fail the attempt."""
+        text = (line + "\n").encode()
+        query = urllib.parse.urlencode({**self.holder, "offset": self.log_bytes})
+        try:
+            self.api.call("POST", f"{self.path}/log?{query}", text=text)
+            self.log_bytes += len(text)
+        except (Problem, Unreachable):
+            pass
+
+    def report(self, action, more, deadline):
+        """Offers the end until the api takes it, or refuses it because the claim is lost.
+
+        `deadline()` gives the time at which to stop trying, or None while there is none.
+        """
+        try:
+            for pause in pauses():
+                try:
+                    return self.api.call("POST", f"{self.path}/{action}", {**self.holder, **more})
+                except Problem as problem:
+                    if not problem.passing:
+                        say(f"the result of {self.claim['step']} was refused: {problem}")
+                        return None
+                except Unreachable as error:
+                    say(f"the result of {self.claim['step']} is kept: {error}")
+                end = deadline()
+                if end is not None and time.monotonic() + pause > end:
+                    say(f"the result of {self.claim['step']} could not be reported")
+                    return None
+                time.sleep(pause)
+        finally:
+            self.reported.set()
+
+
+class Worker:
+    def __init__(self, args):
+        self.api = Api(args.url, args.token)
+        self.queue, self.max = args.queue, 1 if args.once else args.max
+        self.id = f"w-{uuid.uuid4().hex}"
+        self.ending = threading.Event()
+        self.end_at = None
+
+    def on_signal(self, _number, _frame):
+        """Ends within the grace period; a second signal ends it now."""
+        self.end_at = time.monotonic() + (0 if self.ending.is_set() else GRACE_SECONDS)
+        self.ending.set()
+
+    def announce(self, leaving=False):
+        handlers = [{"name": name, "effect": "none"} for name in HANDLERS]
+        body = {"worker": self.id, "queues": [self.queue], "handlers": handlers}
+        return self.api.call("POST", "/v1/workers", {**body, "leaving": leaving})["again_ms"]
+
+    def keep_announcing(self, again_ms):
+        while not self.ending.wait(max(again_ms, 1000) / 1000):
+            try:
+                again_ms = self.announce()
+            except (Problem, Unreachable):
+                again_ms = 1000
+        try:
+            self.announce(leaving=True)  # ends the claim that may be waiting
+        except (Problem, Unreachable):
+            pass
+
+    def patiently(self, call):
+        """Repeats a call while the api is away; gives None when the worker is told to end."""
+        for pause in pauses():
+            try:
+                return call()
+            except Problem as problem:
+                if not problem.passing:
+                    raise
+                say(f"the api says: {problem}")
+            except Unreachable as error:
+                say(f"the api does not answer: {error}")
+            if self.ending.wait(pause):
+                return None
+
+    def claim(self):
+        body = {"worker": self.id, "queue": self.queue, "handlers": list(HANDLERS)}
+        return self.api.call("POST", "/v1/claims", {**body, "wait_ms": WAIT_MS}, WAIT_MS)
+
+    def serve(self):
+        again_ms = self.patiently(self.announce)
+        if again_ms is None:
+            return
+        announcer = threading.Thread(target=self.keep_announcing, args=(again_ms,), daemon=True)
+        announcer.start()
+        done = 0
+        while not self.ending.is_set() and (self.max is None or done < self.max):
+            claim = self.patiently(self.claim)
+            if claim is None:
+                self.ending.wait(0.1)
+                continue
+            self.run(Attempt(self.api, self.id, claim))
+            done += 1
+        self.ending.set()
+        announcer.join(timeout=5)
+
+    def run(self, attempt):
+        """Runs the handler on a thread, so that signals and lost claims are noticed."""
+        if self.ending.is_set():
+            self.hand_back(attempt)
+            return
+        outcome = []
+        thread = threading.Thread(target=lambda: outcome.append(outcome_of(attempt)), daemon=True)
+        thread.start()
+        while thread.is_alive() and not attempt.fenced.is_set():
+            thread.join(0.05)
+            if self.end_at is not None and time.monotonic() >= self.end_at and thread.is_alive():
+                attempt.cancelled.set()
+                self.hand_back(attempt)
+                return
+        if attempt.fenced.is_set():
+            attempt.reported.set()
+            say(f"the claim of {attempt.claim['step']} was lost; its result is dropped")
+            return
+        attempt.report("complete", {"outcome": outcome[0]}, lambda: self.end_at)
+
+    def hand_back(self, attempt):
+        more = {"reason": "the worker is shutting down"}
+        end = time.monotonic() + 3
+        attempt.report("hand-back", more, lambda: end)
+
+
+def outcome_of(attempt):
+    handler = HANDLERS.get(attempt.claim["handler"])
+    try:
+        if handler is None:
+            raise Permanent(f"no handler {attempt.claim['handler']}")
+        output = handler(attempt.claim["input"], attempt)
+        json.dumps(output, allow_nan=False)
+        return {"status": "succeeded", "output": output}
+    except Permanent as error:
+        return failed("permanent", error)
+    except Exception as error:  # whatever it is, the next attempt may go better
+        return failed("cancelled" if attempt.cancelled.is_set() else "retryable", error)
+
+
+def failed(kind, error):
+    message = str(error) or type(error).__name__
+    return {"status": "failed", "class": kind, "message": message}
+
+
+def say(sentence):
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    default_url = os.environ.get("STANDFAST_URL", "http://127.0.0.1:8080")
+    parser.add_argument("--url", default=default_url)
+    parser.add_argument("--token", default=os.environ.get("STANDFAST_TOKEN", ""))
+    parser.add_argument("--queue", default="default")
+    parser.add_argument("--once", action="store_true", help="end after one attempt")
+    parser.add_argument("--max", type=int, metavar="N", help="end after N attempts")
+    worker = Worker(parser.parse_args())
+    signal.signal(signal.SIGTERM, worker.on_signal)
+    signal.signal(signal.SIGINT, worker.on_signal)
+    try:
+        worker.serve()
+    except Problem as problem:
+        say(f"failed to work: {problem}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+//! What every request passes: its host, its origin, its token; and what every response gets.
+//!
+//! There is no cookie and no CORS header, so a web page can neither use somebody's rights nor
+//! read an answer. Where requests need no token (a fresh installation on a loopback address),
+//! two checks take its place: the `Host` must be a loopback name, against pages whose own name
+//! resolves to this machine; and the `Origin` of a change must be the api itself.
+
+use std::panic::AssertUnwindSafe;
+
+use axum::extract::{Request, State};
+use axum::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
+use standfast_domain::ids::Principal;
+use standfast_engine::tokens::{Identity, Role, sha256_hex};
+use standfast_protocol::paths;
+use standfast_protocol::problem::ProblemKind;
+use subtle::ConstantTimeEq;
+
+use crate::Api;
+use crate::admin::READY;
+use crate::auth::{Access, Caller};
+use crate::problems::{Fail, Refused};
+
+/// Paths that give away nothing and need no token.
+const OPEN_PATHS: [&str; 3] = [paths::HEALTH, READY, paths::OPENAPI];
+/// Where a browser says where a request comes from.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Lets a request through or refuses it; logs a refused change once.
+pub(crate) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let mut actor = String::from("nobody");
+    let admitted = match OPEN_PATHS.contains(&path.as_str()) {
+        true => Ok(None),
+        false => admit(&api, &request).await.map(Some),
+    };
+    let mut response = match admitted {
+        Ok(identity) => {
+            if let Some(identity) = identity {
+                actor = identity.principal.to_string();
+                request.extensions_mut().insert(Caller(identity));
+            }
+            run(next, request).await
+        }
+        Err(fail) => fail.into_response(),
+    };
+    if !is_safe(&method)
+        && let Some(refused) = response.extensions().get::<Refused>()
+    {
+        let status = response.status().as_u16();
+        let Refused { kind, detail } = refused;
+        tracing::info!(actor, %method, path, status, kind, detail, "refused");
+    }
+    harden(response.headers_mut());
+    response
+}
+
+/// Runs the handler; a panic in it becomes an answer.
+async fn run(next: Next, request: Request) -> Response {
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            let cause = format!("a panic: {}", text.unwrap_or_default());
+            Fail::internal(&cause).into_response()
+        }
+    }
+}
+
+/// Keeps browsers from guessing, keeping and running what is answered.
+fn harden(headers: &mut HeaderMap) {
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+    let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; sandbox");
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+}
+
+fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+async fn admit(api: &Api, request: &Request) -> Result<Identity, Fail> {
+    let host = host(request)?;
+    let own = &api.settings().public_hosts;
+    if !own.is_empty() && !is_loopback(host) && !own.iter().any(|name| is_named(host, name)) {
+        return Err(bad_host());
+    }
+    if !is_safe(request.method()) {
+        check_origin(request.headers(), host)?;
+    }
+    let secret = bearer(request.headers())?;
+    let identity = match (&api.settings().access, secret) {
+        (Access::Fixed { token_sha256, identity }, Some(secret)) => {
+            let same = sha256_hex(secret).as_bytes().ct_eq(token_sha256.as_bytes());
+            bool::from(same).then(|| identity.clone())
+        }
+        (Access::Fixed { .. }, None) => None,
+        (Access::Tokens { .. }, Some(secret)) => api.tokens().authenticate(secret).await?,
+        (Access::Tokens { open_if_none }, None) => {
+            let open = *open_if_none && !api.tokens().any().await?;
+            if open && !is_loopback(host) {
+                return Err(bad_host());
+            }
+            open.then(|| Identity { principal: Principal::local(), role: Role::Admin })
+        }
+    };
+    identity.ok_or_else(|| {
+        let detail = "send `Authorization: Bearer TOKEN`; an admin makes one with \
+                      `standfast token create`";
+        Fail::new(ProblemKind::Unauthorized, detail)
+    })
+}
+
+/// Reads the token; another scheme is not one.
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Fail> {
+    let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
+    let text = value.to_str().unwrap_or("");
+    match text.split_once(' ') {
+        Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => {
+            Ok(Some(secret.trim()))
+        }
+        Some(_) | None => {
+            let detail = "send the token as `Authorization: Bearer TOKEN`";
+            Err(Fail::new(ProblemKind::Unauthorized, detail))
+        }
+    }
+}
+
+fn bad_host() -> Fail {
+    let detail = "this api answers to loopback names (`127.0.0.1`, `localhost`, `[::1]`) and to \
+                  those it was started with";
+    Fail::new(ProblemKind::BadHost, detail)
+}
+
+/// Gives host and port as the request names them.
+fn host(request: &Request) -> Result<&str, Fail> {
+    let header = request.headers().get(HOST).and_then(|value| value.to_str().ok());
+    let named = header.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+    named.ok_or_else(bad_host)
+}
+
+/// Cuts the port off.
+fn name(host: &str) -> &str {
+    let end = match host.rfind(']') {
+        Some(bracket) => bracket + 1,
+        None => host.find(':').unwrap_or(host.len()),
+    };
+    let (name, port) = host.split_at(end);
+    let digits = port.strip_prefix(':').unwrap_or(port);
+    if digits.bytes().all(|byte| byte.is_ascii_digit()) { name } else { "" }
+}
+
+fn is_loopback(host: &str) -> bool {
+    matches!(name(host), "127.0.0.1" | "[::1]") || name(host).eq_ignore_ascii_case("localhost")
+}
+
+fn is_named(host: &str, own: &str) -> bool {
+    name(host).eq_ignore_ascii_case(own)
+}
+
+/// Refuses changes that a page of another origin asks for.
+fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), Fail> {
+    let foreign = || {
+        let detail = "changes are not taken from pages of another origin";
+        Fail::new(ProblemKind::Forbidden, detail)
+    };
+    if let Some(origin) = headers.get(ORIGIN) {
+        let origin = origin.to_str().unwrap_or("");
+        let of = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        if !of.is_some_and(|of| of.eq_ignore_ascii_case(host)) {
+            return Err(foreign());
+        }
+    }
+    match headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes) {
+        None | Some(b"same-origin" | b"none") => Ok(()),
+        Some(_) => Err(foreign()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_names_are_loopback() {
+        for host in ["127.0.0.1", "127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]", "[::1]:9"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "localhost:80@evil",
+            "evil.example:127",
+            "[::1].evil",
+        ] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_origin_must_be_the_host() {
+        let mut headers = HeaderMap::new();
+        assert!(check_origin(&headers, "localhost:1").is_ok());
+        for (origin, right) in [
+            ("http://localhost:1", true),
+            ("http://localhost:2", false),
+            ("https://evil.example", false),
+            ("null", false),
+        ] {
+            headers.insert(ORIGIN, HeaderValue::from_static(origin));
+            assert_eq!(check_origin(&headers, "localhost:1").is_ok(), right, "{origin}");
+        }
+        headers.remove(ORIGIN);
+        headers.insert(SEC_FETCH_SITE, HeaderValue::from_static("cross-site"));
+        assert!(check_origin(&headers, "localhost:1").is_err());
+    }
+}

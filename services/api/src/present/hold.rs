@@ -1,0 +1,133 @@
+//! Holds as readers see them: who can end one, with which answers, and by which command.
+
+use standfast_domain::hold::{Answer, Hold, HoldClass as Class, HoldReason};
+use standfast_domain::ids::StepId;
+use standfast_protocol::holds::{AnswerView, HoldClass, HoldView};
+
+use super::text::plain;
+use crate::reads::Base;
+
+/// Shows a hold of a step, or of the task itself.
+pub(crate) fn view(base: &Base, step: Option<&StepId>, hold: &Hold) -> HoldView {
+    let answers = hold.reason.answers();
+    let class = match hold.reason.class() {
+        Class::Waiting => HoldClass::Waiting,
+        Class::Blocked => HoldClass::Blocked,
+    };
+    let suggested = match class {
+        HoldClass::Waiting => None,
+        HoldClass::Blocked => answers.first().map(|answer| answer.as_str().to_owned()),
+    };
+    HoldView {
+        step: step.map(StepId::to_string),
+        reason: hold.reason.as_str().to_owned(),
+        class,
+        message: plain(&hold.message),
+        since: hold.since.rfc3339(),
+        deadline: hold.due.map(standfast_domain::time::Time::rfc3339),
+        then: hold.due.map(|_| "go_on".to_owned()),
+        ends_by: ends_by(base, hold.reason),
+        answers: answers.iter().map(|answer| answer_view(base, step, hold.reason, *answer)).collect(),
+        suggested,
+    }
+}
+
+/// Names who or what can end a hold; never nobody, since every task has an owner.
+fn ends_by(base: &Base, reason: HoldReason) -> Vec<String> {
+    let mut by = match reason {
+        HoldReason::Timer => vec!["the timer".to_owned()],
+        HoldReason::Paused
+        | HoldReason::Failures
+        | HoldReason::WorkerDied
+        | HoldReason::Verification => Vec::new(),
+    };
+    by.push(base.meta.owner.to_string());
+    by.extend(base.meta.operators.iter().map(ToString::to_string));
+    by
+}
+
+fn answer_view(
+    base: &Base,
+    step: Option<&StepId>,
+    reason: HoldReason,
+    answer: Answer,
+) -> AnswerView {
+    AnswerView {
+        answer: answer.as_str().to_owned(),
+        command: command(base, step, answer),
+        effect: effect(step, reason, answer),
+    }
+}
+
+/// Writes the command that gives an answer.
+fn command(base: &Base, step: Option<&StepId>, answer: Answer) -> String {
+    match step {
+        Some(step) => format!("standfast answer {}/{step} {answer}", base.task),
+        None => format!("standfast answer {} {answer}", base.task),
+    }
+}
+
+/// Says what an answer will do.
+fn effect(step: Option<&StepId>, reason: HoldReason, answer: Answer) -> String {
+    let name = step.map_or("the task", StepId::as_str);
+    match answer {
+        Answer::Retry => match reason {
+            HoldReason::Verification => "checks again whether the task is complete".to_owned(),
+            HoldReason::Paused => "lifts the pause; steps that are ready start".to_owned(),
+            HoldReason::Timer | HoldReason::Failures | HoldReason::WorkerDied => {
+                format!("runs `{name}` again, with all its attempts")
+            }
+        },
+        Answer::Skip => match reason {
+            HoldReason::Verification => {
+                "completes the task although the check does not hold".to_owned()
+            }
+            HoldReason::Timer => "ends the wait now".to_owned(),
+            HoldReason::Paused | HoldReason::Failures | HoldReason::WorkerDied => {
+                format!("leaves `{name}` out and goes on with what needs it")
+            }
+        },
+        Answer::Stop => "stops the whole task (halt)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use standfast_domain::time::Time;
+
+    use super::super::task::tests::base;
+    use super::*;
+
+    #[test]
+    fn a_hold_names_who_ends_it_and_how() {
+        let base = base();
+        let step = StepId::new("pay").unwrap();
+        let hold = Hold {
+            reason: HoldReason::Failures,
+            message: "it\u{1b}broke".into(),
+            since: Time(0),
+            due: None,
+        };
+        let view = view(&base, Some(&step), &hold);
+        assert_eq!(view.ends_by, ["user:ana", "group:finance"]);
+        assert_eq!(view.suggested.as_deref(), Some("retry"));
+        assert_eq!(view.message, "it\\u{1b}broke");
+        let commands: Vec<_> = view.answers.iter().map(|a| a.command.as_str()).collect();
+        let task = &base.task;
+        assert_eq!(commands[0], format!("standfast answer {task}/pay retry"));
+        assert_eq!(commands.len(), 3);
+    }
+
+    #[test]
+    fn a_timer_ends_by_itself_and_suggests_nothing() {
+        let hold = Hold {
+            reason: HoldReason::Timer,
+            message: String::new(),
+            since: Time(0),
+            due: Some(Time(1)),
+        };
+        let view = view(&base(), None, &hold);
+        assert_eq!(view.ends_by[0], "the timer");
+        assert_eq!((view.suggested, view.then.as_deref()), (None, Some("go_on")));
+    }
+}

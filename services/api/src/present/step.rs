@@ -1,0 +1,261 @@
+//! A step as readers see it.
+
+use standfast_domain::hold::Hold;
+use standfast_domain::ids::StepId;
+use standfast_domain::outcome::Artifact;
+use standfast_domain::plan::Uses;
+use standfast_domain::record::{
+    Claim, Definition, LastFailure, Phase, Status, StepState as Record,
+};
+use standfast_domain::time::{Span, Time};
+use standfast_protocol::artifacts::ArtifactView;
+use standfast_protocol::paths::{self, fill};
+use standfast_protocol::steps::{StepState, StepView, WaitingFor};
+use standfast_protocol::tasks::FailureView;
+
+use super::hold;
+use super::text::plain;
+use crate::reads::Base;
+
+/// What an attempt may overrun its end by before its claim dies; renewals never go beyond.
+const OVERRUN: Span = Span::from_secs(30);
+
+/// Everything about one step that its view shows.
+pub(crate) struct Parts<'a> {
+    pub base: &'a Base,
+    pub now: Time,
+    pub definition: &'a Definition,
+    pub state: Record,
+    pub claim: Option<Claim>,
+    pub needs: Vec<String>,
+    pub artifacts: &'a [Artifact],
+    pub waiting_for: Option<WaitingFor>,
+}
+
+/// Says whether a step is at work or held, by its own record.
+pub(crate) fn is_live(state: &Record) -> bool {
+    match state.status {
+        Status::Ready { .. } | Status::Retrying { .. } | Status::Held { .. } => true,
+        Status::Pending
+        | Status::Succeeded { .. }
+        | Status::Failed { .. }
+        | Status::Skipped { .. } => false,
+    }
+}
+
+/// Says whether the task's life has gone past a step: it will not run any more.
+fn is_past(phase: &Phase, finally: bool) -> bool {
+    match phase {
+        Phase::Main => false,
+        Phase::Closing { .. } | Phase::Finally { .. } => !finally,
+        Phase::Ended { .. } => true,
+    }
+}
+
+/// Gives the word for where a step stands: ready with a claim is running; what never settled
+/// in a task that is ending or has ended is cancelled, unless an attempt still runs.
+pub(crate) fn state(phase: &Phase, finally: bool, state: &Record, claimed: bool) -> StepState {
+    let past = is_past(phase, finally);
+    match &state.status {
+        Status::Succeeded { .. } => StepState::Succeeded,
+        Status::Failed { .. } => StepState::Failed,
+        Status::Skipped { .. } => StepState::Skipped,
+        Status::Ready { .. } if claimed => StepState::Running,
+        Status::Pending | Status::Ready { .. } | Status::Retrying { .. } | Status::Held { .. }
+            if past =>
+        {
+            StepState::Cancelled
+        }
+        Status::Pending => StepState::Pending,
+        Status::Ready { .. } => StepState::Ready,
+        Status::Retrying { .. } => StepState::Retrying,
+        Status::Held { .. } => StepState::Held,
+    }
+}
+
+/// Gives a step's hold while it still holds anything.
+pub(crate) fn open_hold<'a>(phase: &Phase, finally: bool, state: &'a Record) -> Option<&'a Hold> {
+    match &state.status {
+        Status::Held { hold } if !is_past(phase, finally) => Some(hold),
+        Status::Held { .. }
+        | Status::Pending
+        | Status::Ready { .. }
+        | Status::Retrying { .. }
+        | Status::Succeeded { .. }
+        | Status::Failed { .. }
+        | Status::Skipped { .. } => None,
+    }
+}
+
+/// Says whether a heartbeat is overdue: two of the three that fit into a claim are missing.
+pub(crate) fn is_stalled(claim: &Claim, now: Time) -> bool {
+    let last_third = match claim.expires_at == claim.ends_at.after(OVERRUN) {
+        true => 0, // the claim was cut short; its length says nothing about the last beat
+        false => claim.length.0 / 3,
+    };
+    now.0 >= claim.expires_at.0.saturating_sub_unsigned(last_third)
+}
+
+/// Gives the number of the last attempt that started; 0 before the first.
+pub(crate) fn last_attempt(definition: &Definition, state: &Record, claimed: bool) -> u32 {
+    let ran = match (&definition.plan.uses, &state.status) {
+        (Uses::Timer, _) => return 0,
+        (Uses::Handler(_), Status::Succeeded { .. }) => true,
+        (Uses::Handler(_), _) => claimed,
+    };
+    if ran { state.attempt } else { state.attempt.saturating_sub(1) }
+}
+
+/// Gives since when a step stands where it stands.
+pub(crate) fn since(base: &Base, word: StepState, state: &Record, claim: Option<&Claim>) -> Time {
+    if word == StepState::Cancelled {
+        let stopped = base.gate.stop.as_ref().map(|stop| stop.at);
+        return stopped.unwrap_or(base.header.changed_at);
+    }
+    if let Some(claim) = claim {
+        return claim.started_at;
+    }
+    match &state.status {
+        Status::Pending => base.header.created_at,
+        Status::Ready { since, .. } => *since,
+        Status::Retrying { at } => state.failure.as_ref().map_or(*at, |failure| failure.at),
+        Status::Held { hold } => hold.since,
+        Status::Succeeded { at } | Status::Failed { at } | Status::Skipped { at, .. } => *at,
+    }
+}
+
+/// Shows a step.
+pub(crate) fn view(parts: Parts<'_>) -> StepView {
+    let Parts { base, now, definition, state: record, claim, needs, artifacts, waiting_for } =
+        parts;
+    let plan = &definition.plan;
+    let phase = &base.header.phase;
+    let word = state(phase, definition.finally, &record, claim.is_some());
+    let since = since(base, word, &record, claim.as_ref());
+    let uses = match &plan.uses {
+        Uses::Handler(handler) => handler.to_string(),
+        Uses::Timer => "timer".to_owned(),
+    };
+    StepView {
+        id: plan.id.to_string(),
+        attempts_max: matches!(plan.uses, Uses::Handler(_)).then_some(plan.retry.max_attempts),
+        uses,
+        queue: plan.queue.to_string(),
+        state: word,
+        round: record.round,
+        attempt: last_attempt(definition, &record, claim.is_some()),
+        charged: record.charged,
+        needs,
+        since: since.rfc3339(),
+        started_at: claim.as_ref().map(|claim| claim.started_at.rfc3339()),
+        ended_at: record.is_settled().then(|| since.rfc3339()),
+        retry_at: match (&record.status, word) {
+            (Status::Retrying { at }, StepState::Retrying) => Some(at.rfc3339()),
+            _ => None,
+        },
+        worker: claim.as_ref().map(|claim| claim.worker.to_string()),
+        waiting_for: waiting_for.filter(|_| word == StepState::Ready),
+        stalled: claim.as_ref().is_some_and(|claim| is_stalled(claim, now)),
+        summary: claim.as_ref().and_then(|claim| claim.details.as_deref()).map(plain),
+        failure: record.failure.as_ref().map(failure),
+        hold: open_hold(phase, definition.finally, &record)
+            .map(|open| hold::view(base, Some(&plan.id), open)),
+        artifacts: artifacts.iter().map(|found| artifact(base, &plan.id, found)).collect(),
+        cost_usd_micros: 0,
+        output: None,
+        finally: definition.finally,
+    }
+}
+
+fn failure(failure: &LastFailure) -> FailureView {
+    FailureView {
+        step: None,
+        class: failure.class.as_str().to_owned(),
+        message: plain(&failure.message),
+        at: failure.at.rfc3339(),
+    }
+}
+
+/// Shows an artifact.
+pub(crate) fn artifact(base: &Base, step: &StepId, artifact: &Artifact) -> ArtifactView {
+    let url = fill(paths::ARTIFACT, &[base.task.as_str(), step.as_str(), &artifact.name]);
+    ArtifactView {
+        step: step.to_string(),
+        name: artifact.name.clone(),
+        bytes: artifact.bytes,
+        sha256: artifact.sha256.clone(),
+        url,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use standfast_domain::hold::HoldReason;
+    use standfast_domain::ids::{Principal, Queue, WorkerId};
+    use standfast_domain::record::Ending;
+
+    use super::*;
+
+    fn record(status: Status) -> Record {
+        Record { status, ..Record::pending(0) }
+    }
+
+    fn ready() -> Record {
+        record(Status::Ready { since: Time(0), queue: Queue::new("q").unwrap() })
+    }
+
+    fn held() -> Record {
+        let hold = Hold {
+            reason: HoldReason::Failures,
+            message: String::new(),
+            since: Time(0),
+            due: None,
+        };
+        record(Status::Held { hold })
+    }
+
+    #[test]
+    fn the_word_for_a_step_follows_from_phase_record_and_claim() {
+        let ending = Ending::Cancelled;
+        let (main, closing) = (Phase::Main, Phase::Closing { ending });
+        let (last, ended) = (Phase::Finally { ending }, Phase::Ended { ending, at: Time(0) });
+        let done = record(Status::Succeeded { at: Time(0) });
+        for (phase, finally, record, claimed, word) in [
+            (main, false, ready(), false, StepState::Ready),
+            (main, false, ready(), true, StepState::Running),
+            (main, false, Record::pending(1), false, StepState::Pending),
+            (main, false, held(), false, StepState::Held),
+            (closing, false, ready(), true, StepState::Running),
+            (closing, false, ready(), false, StepState::Cancelled),
+            (closing, true, Record::pending(0), false, StepState::Pending),
+            (last, false, held(), false, StepState::Cancelled),
+            (last, true, ready(), false, StepState::Ready),
+            (ended, true, Record::pending(0), false, StepState::Cancelled),
+            (ended, false, done, false, StepState::Succeeded),
+        ] {
+            assert_eq!(state(&phase, finally, &record, claimed), word, "{phase:?} {record:?}");
+        }
+        assert!(open_hold(&main, false, &held()).is_some());
+        assert!(open_hold(&closing, false, &held()).is_none());
+    }
+
+    #[test]
+    fn a_heartbeat_is_overdue_in_the_last_third() {
+        let claim = Claim {
+            worker: WorkerId::new("w").unwrap(),
+            principal: Principal::local(),
+            attempt: 1,
+            epoch: 1,
+            started_at: Time(0),
+            expires_at: Time(30_000),
+            ends_at: Time(1_000_000),
+            length: Span::from_secs(30),
+            details: None,
+        };
+        assert!(!is_stalled(&claim, Time(19_999)));
+        assert!(is_stalled(&claim, Time(20_000)));
+        let cut = Claim { ends_at: Time(0), ..claim };
+        assert!(!is_stalled(&cut, Time(29_999)));
+        assert!(is_stalled(&cut, Time(30_000)));
+    }
+}

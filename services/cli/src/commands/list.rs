@@ -1,0 +1,142 @@
+//! `standfast list`: tasks, newest first.
+
+use clap::{Args, ValueEnum};
+use standfast_protocol::limits::PAGE_LIMIT_MAX;
+use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskState};
+
+use crate::connect::{Missing, Place, connect};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::look::{self, Look};
+use crate::show::tasks;
+
+/// What may be typed.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  standfast list --state blocked
+  standfast list --label team=tools --all --json")]
+pub struct ListArgs {
+    /// Only tasks in this state
+    #[arg(long, value_enum)]
+    state: Option<State>,
+    /// Only tasks of this kind
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only tasks of this owner, such as user:ana
+    #[arg(long, value_name = "PRINCIPAL")]
+    owner: Option<String>,
+    /// Only tasks with this label; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Only tasks accepted at or after this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    created_after: Option<String>,
+    /// Only tasks accepted before this time
+    #[arg(long, value_name = "TIME")]
+    created_before: Option<String>,
+    /// Tasks a page
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_LIMIT_MAX)))]
+    limit: Option<u32>,
+    /// Go on after the page that named this cursor
+    #[arg(long, conflicts_with = "all")]
+    cursor: Option<String>,
+    /// Show every page
+    #[arg(long)]
+    all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// A task's state, as it is typed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum State {
+    Queued,
+    Running,
+    Waiting,
+    Blocked,
+    Cancelling,
+    Cancelled,
+    Completed,
+    Failed,
+}
+
+impl From<State> for TaskState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Queued => Self::Queued,
+            State::Running => Self::Running,
+            State::Waiting => Self::Waiting,
+            State::Blocked => Self::Blocked,
+            State::Cancelling => Self::Cancelling,
+            State::Cancelled => Self::Cancelled,
+            State::Completed => Self::Completed,
+            State::Failed => Self::Failed,
+        }
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Lists one page, or all of them one after the other.
+pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
+    let connection = connect(&args.place, Missing::Refuse).await?;
+    let mut query = TaskQuery {
+        state: args.state.map(TaskState::from),
+        kind: args.kind,
+        owner: args.owner,
+        labels: args.labels,
+        created_after: args.created_after,
+        created_before: args.created_before,
+        limit: args.limit.or(args.all.then_some(PAGE_LIMIT_MAX)),
+        cursor: args.cursor,
+    };
+    let mut page = connection.client.list(&query).await?;
+    while args.all
+        && let Some(cursor) = page.next_cursor.take()
+    {
+        query.cursor = Some(cursor);
+        let next = connection.client.list(&query).await?;
+        page.tasks.extend(next.tasks);
+        page.next_cursor = next.next_cursor;
+    }
+    connection.close().await;
+    print(&page, args.json)?;
+    Ok(Exit::Completed)
+}
+
+fn print(page: &TaskPage, json: bool) -> Result<(), Failure> {
+    if json {
+        return look::json(page);
+    }
+    if page.tasks.is_empty() {
+        look::note("no such tasks");
+    }
+    look::lines(tasks::table(&page.tasks, &Look::of_stdout()))?;
+    if let Some(cursor) = &page.next_cursor {
+        look::note(&format!("there are more: --cursor {cursor}, or --all"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_can_be_typed_as_it_is_shown() {
+        let typed: Vec<TaskState> =
+            State::value_variants().iter().map(|&state| state.into()).collect();
+        assert_eq!(typed, TaskState::ALL);
+        for state in State::value_variants() {
+            let name = state.to_possible_value().unwrap().get_name().to_owned();
+            assert_eq!(name, TaskState::from(*state).as_str());
+        }
+    }
+}

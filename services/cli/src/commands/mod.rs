@@ -1,0 +1,74 @@
+//! The subcommands, a file each: what may be typed, and what is done about it.
+
+pub mod answer;
+pub mod artifacts;
+pub mod dead;
+pub mod doctor;
+pub mod events;
+pub mod explain;
+pub mod health;
+pub mod list;
+pub mod logs;
+pub mod plan;
+pub mod run;
+pub mod steps;
+pub mod stop;
+pub mod submit;
+pub mod token;
+pub mod verify;
+
+use crate::args::Command;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::look;
+
+/// Carries out a command and says how the program ends.
+pub fn execute(command: Command) -> Exit {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(dispatch(command)),
+        Err(error) => Err(Failure::new(format!("failed to start: {error}"))),
+    };
+    result.unwrap_or_else(|failure| {
+        failure.to_lines().iter().for_each(|line| look::note(line));
+        failure.exit
+    })
+}
+
+/// Shows what was wrong with a command line, or the help that was asked for.
+pub fn refuse(error: &clap::Error) -> Exit {
+    // A pipe that nobody reads is no reason for another message.
+    let _ = error.print();
+    Exit::of_parsing(error)
+}
+
+async fn dispatch(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Run(args) => run::execute(args).await,
+        Command::Submit(args) => interruptible(submit::execute(args)).await,
+        Command::Plan(args) => plan::execute(args),
+        Command::List(args) => interruptible(list::execute(args)).await,
+        Command::Explain(args) => interruptible(explain::execute(args)).await,
+        Command::Steps(args) => interruptible(steps::execute(args)).await,
+        Command::Events(args) => interruptible(events::execute(args)).await,
+        Command::Logs(args) => interruptible(logs::execute(args)).await,
+        Command::Artifacts(args) => interruptible(artifacts::execute(args)).await,
+        Command::Answer(args) => interruptible(answer::execute(args)).await,
+        Command::Stop(args) => interruptible(stop::execute(args)).await,
+        Command::Verify(args) => interruptible(verify::execute(args)).await,
+        Command::Token(args) => interruptible(token::execute(args)).await,
+        Command::Dead(args) => interruptible(dead::execute(args)).await,
+        Command::Doctor(args) => interruptible(doctor::execute(args)).await,
+        Command::Health(args) => interruptible(health::execute(args)).await,
+    }
+}
+
+/// Ends a command at Ctrl-C. What it asked a server to do goes on there.
+async fn interruptible(
+    command: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
+    tokio::select! {
+        result = command => result,
+        _ = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
+    }
+}

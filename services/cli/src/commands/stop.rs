@@ -1,0 +1,77 @@
+//! `standfast stop`: stops a task for good.
+
+use clap::Args;
+use standfast_protocol::tasks::{StopMode, StopRequest, TaskState};
+
+use crate::connect::{Missing, Place, connect};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::look;
+use crate::text;
+
+/// What may be typed.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  standfast stop t07-4k9v2mq8r5x1c --reason \"wrong branch\"
+
+What a stop would do now is the sixth answer of `standfast explain TASK`.")]
+pub struct StopArgs {
+    /// The task's id
+    task: String,
+    /// What happens to running attempts; halt: they are told to end, nothing new starts
+    #[arg(long, value_parser = mode, default_value = "halt")]
+    mode: StopMode,
+    /// Why, for the history
+    #[arg(long)]
+    reason: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+fn mode(word: &str) -> Result<StopMode, String> {
+    match word {
+        "halt" => Ok(StopMode::Halt),
+        "drain" | "undo" | "kill" => {
+            Err(format!("this version does not know how to `{word}`; it knows `halt`"))
+        }
+        _ => Err("expected `halt`".to_owned()),
+    }
+}
+
+/// Stops the task; twice is once.
+pub async fn execute(args: StopArgs) -> Result<Exit, Failure> {
+    let connection = connect(&args.place, Missing::Refuse).await?;
+    let request = StopRequest { mode: args.mode, reason: args.reason };
+    let stopped = connection.client.stop(&args.task, &request).await?;
+    let works = connection.own.is_none();
+    connection.close().await;
+    if args.json {
+        look::json(&stopped)?;
+        return Ok(Exit::Completed);
+    }
+    let by = text::plain(&stopped.stop.by);
+    let (id, state) = (text::plain(&stopped.id), stopped.state);
+    look::line(&format!("task {id} is {state}, stopped by {by} at {}", stopped.stop.at))?;
+    if !works && state == TaskState::Cancelling {
+        let place = args.place.arguments();
+        let command = format!("standfast run --resume {id}{place}");
+        look::note(&format!("what must still run at its end runs with: {command}"));
+    }
+    Ok(Exit::Completed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_modes_are_refused_by_name() {
+        assert_eq!(mode("halt"), Ok(StopMode::Halt));
+        assert!(mode("undo").unwrap_err().contains("`undo`"));
+        assert!(mode("x").is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! A plan's file: read as YAML or JSON, its inputs set from the command line.
+
+mod inputs;
+mod yaml;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::Value;
+use standfast_domain::json::{self, DEPTH_MAX, Limits, PLAN_BYTES_MAX};
+use standfast_domain::plan::Fault;
+
+use crate::failure::Failure;
+
+/// Names a plan's file and sets its inputs.
+#[derive(Args, Clone, Debug)]
+pub struct PlanArgs {
+    /// File of the plan, YAML or JSON
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    #[command(flatten)]
+    inputs: InputArgs,
+}
+
+/// Sets a plan's inputs.
+#[derive(Args, Clone, Debug)]
+pub struct InputArgs {
+    /// Sets an input that the plan declares; VALUE is JSON, else text. May be repeated
+    #[arg(long = "input", value_name = "NAME=VALUE")]
+    inputs: Vec<String>,
+}
+
+/// A plan as it is submitted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanFile {
+    /// The plan.
+    pub plan: Value,
+    /// The file's folder, absolute.
+    pub dir: String,
+}
+
+impl PlanArgs {
+    /// Reads the file and sets the inputs.
+    pub fn read(&self) -> Result<PlanFile, Failure> {
+        read(&self.file, &self.inputs)
+    }
+}
+
+/// Reads a plan's file and sets its inputs.
+pub fn read(file: &Path, inputs: &InputArgs) -> Result<PlanFile, Failure> {
+    let shown = file.display();
+    let unreadable = |error: std::io::Error| {
+        Failure::new(format!("failed to read the plan {shown}: {error}"))
+    };
+    let size = std::fs::metadata(file).map_err(unreadable)?;
+    if size.len() > PLAN_BYTES_MAX as u64 {
+        let (max, len) = (PLAN_BYTES_MAX, size.len());
+        let message = format!("the plan {shown} has {len} bytes, at most {max} are allowed");
+        return Err(Failure::new(message));
+    }
+    let bytes = std::fs::read(file).map_err(unreadable)?;
+    let mut plan = parse(file, &bytes)?;
+    inputs::set(&mut plan, &inputs.inputs)?;
+    let absolute = std::path::absolute(file).map_err(unreadable)?;
+    let dir = absolute.parent().unwrap_or(Path::new("/")).to_str().map(str::to_owned);
+    let dir = dir.ok_or_else(|| {
+        Failure::new(format!("the folder of {shown} is not UTF-8, which a plan cannot name"))
+    })?;
+    Ok(PlanFile { plan, dir })
+}
+
+/// Reads a plan's text; what it is shows in its content.
+fn parse(file: &Path, bytes: &[u8]) -> Result<Value, Failure> {
+    let faulty = |faults: Vec<Fault>| {
+        let count = crate::show::quantities::count(faults.len() as u64, "fault");
+        let faults = faults.into_iter().map(|fault| (fault.pointer, fault.message));
+        Failure::new(format!("the plan {} has {count}", file.display())).with_faults(faults)
+    };
+    if is_json(file, bytes) {
+        return json::read(bytes, Limits::PLAN).map_err(faulty);
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let place = error.valid_up_to();
+        Failure::new(format!("the plan {} is not UTF-8 at byte {place}", file.display()))
+    })?;
+    let value = yaml::read(text).map_err(|error| match error {
+        yaml::Unreadable::Syntax(message) => {
+            Failure::new(format!("the plan {} is not YAML: {message}", file.display()))
+        }
+        yaml::Unreadable::Values(faults) => faulty(faults),
+    })?;
+    let faults = json::check_value(&value, DEPTH_MAX);
+    if faults.is_empty() { Ok(value) } else { Err(faulty(faults)) }
+}
+
+/// Says whether a text is meant as JSON: an object whose first key is quoted. (YAML reads most
+/// of JSON too, but JSON's own reader knows better what is wrong with it.)
+fn is_json(file: &Path, bytes: &[u8]) -> bool {
+    let mut letters = bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
+    let object = letters.next() == Some(&b'{') && matches!(letters.next(), Some(b'"' | b'}'));
+    object || file.extension().is_some_and(|extension| extension == "json")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn write(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        (folder, file)
+    }
+
+    fn read_text(name: &str, text: &str, inputs: &[&str]) -> Result<PlanFile, Failure> {
+        let (_folder, file) = write(name, text);
+        let inputs = InputArgs { inputs: inputs.iter().map(|&input| input.to_owned()).collect() };
+        read(&file, &inputs)
+    }
+
+    #[test]
+    fn yaml_and_json_say_the_same() {
+        let yaml = "kind: k\ngoal: g\ninput: {count: 20}\nsteps: []\n";
+        let json = r#"{"kind": "k", "goal": "g", "input": {"count": 20}, "steps": []}"#;
+        for inputs in [&[][..], &["count=7"]] {
+            let read = |text| read_text("plan", text, inputs).unwrap().plan;
+            assert_eq!(read(yaml), read(json));
+        }
+    }
+
+    #[test]
+    fn the_folder_is_absolute() {
+        let (folder, file) = write("plan.yaml", "kind: k\n");
+        let read = read(&file, &InputArgs { inputs: Vec::new() }).unwrap();
+        assert_eq!(read.dir, folder.path().to_str().unwrap());
+        assert_eq!(read.plan, json!({"kind": "k"}));
+    }
+
+    #[test]
+    fn faults_are_told_one_a_line() {
+        let text = r#"{"kind": "a", "kind": "b", "input": {"x": 1e999}}"#;
+        let failure = read_text("plan", text, &[]).unwrap_err();
+        assert!(failure.message.ends_with("has 2 faults"), "{}", failure.message);
+        assert!(failure.lines[0].starts_with("/kind: "), "{:?}", failure.lines);
+        assert!(failure.lines[1].starts_with("/input/x: "), "{:?}", failure.lines);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (text, expected) in
+            [("a: [1", "is not YAML: "), ("a: 1\na: 2\n", "is not YAML: "), ("\u{0}", "not YAML")]
+        {
+            let failure = read_text("plan.yaml", text, &[]).unwrap_err();
+            assert!(failure.message.contains(expected), "{text}: {}", failure.message);
+        }
+        let missing = read(Path::new("/nowhere/plan"), &InputArgs { inputs: Vec::new() });
+        assert!(missing.unwrap_err().message.contains("/nowhere/plan"));
+        let large = "#".repeat(PLAN_BYTES_MAX + 1);
+        let failure = read_text("plan.yaml", &large, &[]).unwrap_err();
+        assert!(failure.message.contains("at most 1048576"), "{}", failure.message);
+    }
+}

@@ -1,0 +1,82 @@
+//! Tasks as a table.
+
+use standfast_protocol::tasks::{TaskState, TaskView};
+
+use super::quantities::{when, when_both};
+use super::table::Table;
+use crate::look::Look;
+
+/// Columns from which both the distance and the time itself have room.
+const BOTH_TIMES_WIDTH_MIN: usize = 120;
+
+/// Lists tasks, one a line.
+pub fn table(tasks: &[TaskView], look: &Look) -> Vec<String> {
+    let columns = [("TASK", 17), ("STATE", 26), ("STEPS", 11), ("CHANGED", 34)];
+    let mut table = Table::new(&[&columns[..], &[("WHAT", usize::MAX)]].concat());
+    for task in tasks {
+        let changed = match look.width >= BOTH_TIMES_WIDTH_MIN {
+            true => when_both(&task.changed_at, look),
+            false => when(&task.changed_at, look),
+        };
+        let done = task.steps.succeeded + task.steps.skipped;
+        table.row(vec![
+            task.id.clone(),
+            state(task),
+            format!("{done}/{}", task.steps.total),
+            changed,
+            format!("{}: {}", task.kind, task.goal),
+        ]);
+    }
+    table.lines(look)
+}
+
+/// Writes the state with what makes it particular: `blocked: failures`, `running, stalled`.
+pub fn state(task: &TaskView) -> String {
+    match task.state {
+        TaskState::Running if task.stalled => format!("{}, stalled", task.state),
+        TaskState::Waiting | TaskState::Blocked => match task.holds.first() {
+            Some(hold) => format!("{}: {}", task.state, hold.reason),
+            None => task.state.to_string(),
+        },
+        TaskState::Queued
+        | TaskState::Running
+        | TaskState::Cancelling
+        | TaskState::Cancelled
+        | TaskState::Completed
+        | TaskState::Failed => task.state.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::look::samples::{pipe, terminal};
+    use crate::show::samples;
+    use crate::text;
+
+    fn tasks() -> Vec<TaskView> {
+        let mut stalled = samples::task("t07-4k9v2mq8r5x1c", TaskState::Running);
+        stalled.stalled = true;
+        stalled.goal = "日本語の目標 with an \u{1b}[31mescape and many words that go on".to_owned();
+        let mut blocked = samples::task("t2c-81hx0q0000000", TaskState::Blocked);
+        blocked.holds = vec![samples::hold("pay", "uncertain_effect")];
+        vec![stalled, blocked, samples::task("t00-0000000000000", TaskState::Completed)]
+    }
+
+    #[test]
+    fn a_list_fits_eighty_columns() {
+        let lines = table(&tasks(), &terminal(80));
+        assert!(lines.iter().all(|line| text::width(line) <= 80));
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn a_list_grows_with_the_terminal() {
+        insta::assert_snapshot!(table(&tasks(), &terminal(140)).join("\n"));
+    }
+
+    #[test]
+    fn a_list_in_a_pipe_is_whole_and_exact() {
+        insta::assert_snapshot!(table(&tasks(), &pipe()).join("\n"));
+    }
+}

@@ -1,0 +1,4 @@
+//! Puts ports and adapters together: the only place that names stores and brokers.
+
+pub mod embedded;
+pub mod endpoint;

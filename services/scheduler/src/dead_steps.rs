@@ -1,0 +1,41 @@
+//! Counts step messages that died on the broker. They only woke: the step is still ready in
+//! the store, and the sweep wakes again.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use standfast_engine::ports::Source;
+use tokio_util::sync::CancellationToken;
+
+use crate::scheduler::Shared;
+
+/// Dead messages under way at a time.
+const PREFETCH: u16 = 100;
+/// The wait before the queue is subscribed to again after a failure.
+const AGAIN: Duration = Duration::from_secs(5);
+
+pub(crate) async fn run(shared: &Shared, shutdown: &CancellationToken) {
+    loop {
+        match shared.engine.broker().subscribe(Source::DeadSteps, PREFETCH).await {
+            Ok(mut subscription) => loop {
+                let delivery = tokio::select! {
+                    delivery = subscription.next() => delivery,
+                    () = shutdown.cancelled() => {
+                        subscription.close().await;
+                        return;
+                    }
+                };
+                let Some(delivery) = delivery else { break };
+                shared.gauges.dead.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(message_id = ?delivery.message_id, routing_key = %delivery.routing_key,
+                    "step message died on the broker; its step stays ready and is sent again");
+                delivery.acker.ack().await;
+            },
+            Err(error) => tracing::warn!(%error, "dead step messages are not counted"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(AGAIN) => {}
+            () = shutdown.cancelled() => return,
+        }
+    }
+}

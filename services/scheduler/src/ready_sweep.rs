@@ -1,0 +1,160 @@
+//! Wakes workers again for ready steps whose message was lost.
+//!
+//! What is ready stands in the store; messages only wake. If a queue holds fewer messages than
+//! there are ready steps, the oldest steps are published again: at most 500 at a time, each
+//! after a growing interval, so that a large backlog floods nobody.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use standfast_domain::commit::{Home, IndexChange, Scope};
+use standfast_domain::ids::{Partition, Queue};
+use standfast_domain::index::{entries, parse_ready_member, ready_index, time_key};
+use standfast_domain::record::{Gate, Key, Record, Status};
+use standfast_domain::stage::Wake;
+use standfast_domain::time::{Span, Time};
+use standfast_engine::ports::Range;
+use standfast_engine::{Engine, EngineError};
+
+use crate::scheduler::Shared;
+
+/// How old a ready step must be before its message counts as lost.
+const LOST_AFTER: Span = Span::from_secs(10);
+/// Steps that one round publishes again.
+const ROUND_MAX: usize = 500;
+/// The interval before the same step is published once more; doubled each time.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// The longest such interval.
+const AGAIN_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// The duty: for each step published again, when it may be once more.
+#[derive(Default)]
+pub(crate) struct ReadySweep {
+    published: BTreeMap<(String, String), (Duration, Duration)>,
+}
+
+impl ReadySweep {
+    pub async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
+        let monotonic = shared.engine.clock().monotonic();
+        self.published.retain(|_, (until, _)| *until + AGAIN_AFTER_MAX > monotonic);
+        for queue in shared.engine.queues().await? {
+            self.queue(shared, &queue, monotonic).await?;
+        }
+        Ok(())
+    }
+
+    async fn queue(
+        &mut self,
+        shared: &Shared,
+        queue: &Queue,
+        monotonic: Duration,
+    ) -> Result<(), EngineError> {
+        let engine = &shared.engine;
+        let index = ready_index(queue);
+        let homes: Vec<(Home, String)> =
+            Partition::all().map(|p| (Home::Partition(p), index.clone())).collect();
+        let ready: u64 = engine.store().counts(&homes).await?.iter().sum();
+        if ready == 0 {
+            return Ok(());
+        }
+        let waiting = match engine.broker().depth(queue).await {
+            Ok(depth) => depth.ready,
+            Err(error) => {
+                tracing::debug!(%queue, %error, "queue not counted");
+                return Ok(()); // the broker is away: it is looked at again
+            }
+        };
+        let missing = usize::try_from(ready.saturating_sub(waiting)).unwrap_or(ROUND_MAX);
+        if missing == 0 {
+            return Ok(());
+        }
+        let now = engine.now().await?;
+        let lost: Vec<String> = oldest(engine, &index, shared.partitions(), now)
+            .await?
+            .into_iter()
+            .filter(|member| {
+                let key = (index.clone(), member.clone());
+                self.published.get(&key).is_none_or(|(until, _)| *until <= monotonic)
+            })
+            .take(missing.min(ROUND_MAX))
+            .collect();
+        let mut wakes = Vec::new();
+        for member in lost {
+            wakes.extend(check(engine, &index, &member).await?);
+            let key = (index.clone(), member);
+            let last = self.published.get(&key).map_or(AGAIN_AFTER / 2, |(_, last)| *last);
+            let next = (last * 2).min(AGAIN_AFTER_MAX);
+            self.published.insert(key, (monotonic + next, next));
+        }
+        if !wakes.is_empty() {
+            let failed = engine.wake_again(&wakes).await;
+            let sent = wakes.len() - failed;
+            tracing::info!(%queue, sent, failed, "step messages sent again");
+            shared.gauges.swept.fetch_add(sent as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+async fn oldest(
+    engine: &Engine,
+    index: &str,
+    partitions: Vec<Partition>,
+    now: Time,
+) -> Result<Vec<String>, EngineError> {
+    let before = time_key(Time(now.0.saturating_sub_unsigned(LOST_AFTER.0)));
+    let ranges: Vec<Range> = partitions
+        .into_iter()
+        .map(|partition| Range {
+            home: Home::Partition(partition),
+            index: index.to_owned(),
+            after: String::new(),
+            before: Some(before.clone()),
+            limit: ROUND_MAX,
+            reverse: false,
+        })
+        .collect();
+    let mut members: Vec<String> =
+        engine.store().ranges(&ranges).await?.into_iter().flatten().collect();
+    members.sort();
+    Ok(members)
+}
+
+/// Makes the wake of an entry, or removes the entry if its step is not ready any more.
+async fn check(
+    engine: &Engine,
+    index: &str,
+    member: &str,
+) -> Result<Option<Wake>, EngineError> {
+    let Some((_, task, step)) = parse_ready_member(member) else { return Ok(None) };
+    let (step_key, claim_key) = (Key::Step(step.clone()), Key::Claim(step.clone()));
+    let keys = [step_key.clone(), claim_key.clone(), Key::Gate, Key::Header];
+    let mut records = engine.read(&task, &keys).await?;
+    let ended = !matches!(records.remove(&Key::Header), Some(Some(Record::Header(header)))
+        if !header.state.is_final());
+    let claimed = records.remove(&claim_key).flatten().is_some();
+    let epoch = match records.remove(&Key::Gate) {
+        Some(Some(Record::Gate(gate))) => gate.epoch,
+        _ => Gate::default().epoch,
+    };
+    let record = records.remove(&step_key).flatten();
+    let stands = record.as_ref().is_some_and(|record| {
+        entries(&task, &step_key, record).contains(&(index.to_owned(), member.to_owned()))
+    });
+    if ended || claimed || !stands {
+        let gone =
+            IndexChange { index: index.to_owned(), member: member.to_owned(), add: false };
+        engine.change_indexes(Scope::Task(task), vec![gone]).await?;
+        return Ok(None);
+    }
+    Ok(match record {
+        Some(Record::Step(state)) => match state.status {
+            Status::Ready { queue, .. } => {
+                Some(Wake { queue, task, step, epoch, attempt: state.attempt })
+            }
+            _ => None,
+        },
+        _ => None,
+    })
+}

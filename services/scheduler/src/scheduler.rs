@@ -1,0 +1,160 @@
+//! The duties of a scheduler process, each on a loop of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use standfast_domain::ids::{Partition, WorkerId};
+use standfast_domain::time::Span;
+use standfast_engine::Engine;
+use standfast_engine::EngineError;
+use standfast_engine::blobs::Blobs;
+use tokio_util::sync::CancellationToken;
+
+use crate::members::Members;
+use crate::ready_sweep::ReadySweep;
+use crate::retention::Retention;
+use crate::takeover::TakeOver;
+use crate::timers::Timers;
+use crate::{dead_steps, work_sweep};
+
+/// The longest wait after failures in a row.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// What a scheduler is told at its start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its id; new at each start of the process.
+    pub id: WorkerId,
+    /// How long a claim lasts unless renewed; take-over watches for as long.
+    pub claim_length: Span,
+    /// How often timers are looked at.
+    pub timers_every: Duration,
+    /// How often the sweeps look.
+    pub sweeps_every: Duration,
+}
+
+impl Settings {
+    /// Gives the usual settings.
+    pub fn new(id: WorkerId) -> Self {
+        Self {
+            id,
+            claim_length: standfast_engine::claims::CLAIM_LENGTH,
+            timers_every: Duration::from_millis(200),
+            sweeps_every: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Counts for metrics and health.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    /// Rounds of the timer loop.
+    pub rounds: AtomicU64,
+    /// Timers that did something.
+    pub fired: AtomicU64,
+    /// Claims taken over.
+    pub taken_over: AtomicU64,
+    /// Step messages sent again by the sweep.
+    pub swept: AtomicU64,
+    /// Step messages that died on the broker.
+    pub dead: AtomicU64,
+    /// Tasks removed after their retention.
+    pub removed: AtomicU64,
+}
+
+/// What the duties share.
+pub(crate) struct Shared {
+    pub engine: Engine,
+    pub blobs: Blobs,
+    pub settings: Settings,
+    pub members: Members,
+    pub gauges: Arc<Gauges>,
+}
+
+impl Shared {
+    /// Gives the partitions that are this scheduler's to look after now.
+    pub fn partitions(&self) -> Vec<Partition> {
+        Partition::all().filter(|partition| self.members.owns(*partition)).collect()
+    }
+}
+
+/// A scheduler process.
+pub struct Scheduler {
+    shared: Arc<Shared>,
+}
+
+impl Scheduler {
+    /// Makes a scheduler; nothing happens until [`Scheduler::run`].
+    pub fn new(engine: Engine, blobs: Blobs, settings: Settings) -> Self {
+        let members = Members::new(settings.id.clone());
+        let gauges = Arc::new(Gauges::default());
+        Self { shared: Arc::new(Shared { engine, blobs, settings, members, gauges }) }
+    }
+
+    /// Gives the counts.
+    pub fn gauges(&self) -> Arc<Gauges> {
+        self.shared.gauges.clone()
+    }
+
+    /// Carries out all duties until `shutdown`.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let shared = self.shared;
+        let timers_every = shared.settings.timers_every;
+        let sweeps_every = shared.settings.sweeps_every;
+        let takeover_every = shared.settings.claim_length.to_std() / 10;
+        let (mut timers, mut takeover) = (Timers::default(), TakeOver::default());
+        let (mut ready, mut retention) = (ReadySweep::default(), Retention::default());
+        tokio::join!(
+            every("members", Members::INTERVAL, &shutdown, async || {
+                shared.members.refresh(&shared.engine).await
+            }),
+            every("timers", timers_every, &shutdown, async || {
+                shared.gauges.rounds.fetch_add(1, Ordering::Relaxed);
+                timers.round(&shared).await
+            }),
+            every("take-over", takeover_every, &shutdown, async || takeover.round(&shared).await),
+            every("ready sweep", sweeps_every, &shutdown, async || ready.round(&shared).await),
+            every("work sweep", sweeps_every, &shutdown, async || {
+                work_sweep::round(&shared).await
+            }),
+            every("retention", timers_every * 5, &shutdown, async || {
+                retention.round(&shared).await
+            }),
+            dead_steps::run(&shared, &shutdown),
+        );
+        shared.members.withdraw(&shared.engine).await;
+    }
+}
+
+/// Calls a duty again and again. After a failure it waits longer, and says so once.
+async fn every(
+    name: &str,
+    interval: Duration,
+    shutdown: &CancellationToken,
+    mut duty: impl AsyncFnMut() -> Result<(), EngineError>,
+) {
+    let mut pause = interval;
+    let mut failing = false;
+    loop {
+        match duty().await {
+            Ok(()) => {
+                if failing {
+                    tracing::info!(duty = name, "duty goes on");
+                }
+                (pause, failing) = (interval, false);
+            }
+            Err(error) => {
+                if !failing {
+                    tracing::warn!(duty = name, %error, "duty waits");
+                }
+                failing = true;
+                pause = (pause * 2).min(PAUSE_MAX).max(interval);
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = shutdown.cancelled() => return,
+        }
+    }
+}

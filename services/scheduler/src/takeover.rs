@@ -1,0 +1,142 @@
+//! Takes attempts from workers that fell silent.
+//!
+//! A claim is taken over only if the store's clock says that it has expired *and* this process,
+//! on its own monotonic clock, saw the store answering and the claim unrenewed for a whole
+//! claim length. So neither an outage of the store nor a jumping clock fences anybody.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use standfast_domain::commit::{Home, IndexChange, Scope};
+use standfast_domain::decide::Command;
+use standfast_domain::ids::{Partition, Principal};
+use standfast_domain::index::{EXPIRIES, TimerEntry};
+use standfast_domain::record::{Claim, Key, Record};
+use standfast_engine::ports::{BATCH_MAX, Range};
+use standfast_engine::{Engine, EngineError};
+
+use crate::scheduler::Shared;
+
+/// Silence between two looks, in looks, after which what was seen before counts no more.
+const LOOKS_MISSED_MAX: u32 = 3;
+
+/// The take-over duty: for each expiry entry, when it was first seen as it is. A renewal
+/// writes another entry.
+#[derive(Default)]
+pub(crate) struct TakeOver {
+    seen: BTreeMap<String, Duration>,
+    looked_at: Option<Duration>,
+}
+
+impl TakeOver {
+    pub async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
+        let engine = &shared.engine;
+        let length = shared.settings.claim_length.to_std();
+        let members = match all(engine, shared.partitions()).await {
+            Ok(members) => members,
+            Err(error) => {
+                self.seen.clear(); // the store was not seen answering
+                return Err(error);
+            }
+        };
+        let monotonic = engine.clock().monotonic();
+        let gap = self.looked_at.map_or(Duration::ZERO, |at| monotonic.saturating_sub(at));
+        if gap > length / 10 * LOOKS_MISSED_MAX {
+            self.seen.clear(); // this process slept
+        }
+        self.looked_at = Some(monotonic);
+        let before = std::mem::take(&mut self.seen);
+        for member in members {
+            let first = before.get(&member).copied().unwrap_or(monotonic);
+            self.seen.insert(member, first);
+        }
+        let now = engine.now().await?;
+        for (member, first) in &self.seen {
+            let Some(entry) = TimerEntry::parse(member) else { continue };
+            if entry.due <= now {
+                let watched = monotonic.saturating_sub(*first);
+                take(shared, member, &entry, watched).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn take(
+    shared: &Shared,
+    member: &str,
+    entry: &TimerEntry,
+    watched: Duration,
+) -> Result<(), EngineError> {
+    let engine = &shared.engine;
+    let Some(step) = entry.step.clone() else { return Ok(()) };
+    let Some(claim) = read_claim(engine, entry).await?.filter(|c| c.expires_at == entry.due) else {
+        let member = member.to_owned();
+        let gone = IndexChange { index: EXPIRIES.to_owned(), member, add: false };
+        return engine.change_indexes(Scope::Task(entry.task.clone()), vec![gone]).await;
+    };
+    if watched < claim.length.to_std() {
+        return Ok(());
+    }
+    tracing::info!(task = %entry.task, step = %step, attempt = claim.attempt,
+        worker = %claim.worker, "attempt taken over: its worker fell silent");
+    let command = Command::ExpireClaim { step, attempt: claim.attempt, proven: false };
+    let done = engine.execute(&entry.task, command, Principal::system(), Vec::new()).await?;
+    shared.gauges.taken_over.fetch_add(u64::from(done.acted), Ordering::Relaxed);
+    Ok(())
+}
+
+async fn read_claim(engine: &Engine, entry: &TimerEntry) -> Result<Option<Claim>, EngineError> {
+    let Some(step) = entry.step.clone() else { return Ok(None) };
+    let key = Key::Claim(step);
+    Ok(match engine.read(&entry.task, std::slice::from_ref(&key)).await?.remove(&key) {
+        Some(Some(Record::Claim(claim))) => Some(claim),
+        _ => None,
+    })
+}
+
+/// Lists all expiry entries of the partitions, due or not.
+async fn all(engine: &Engine, partitions: Vec<Partition>) -> Result<Vec<String>, EngineError> {
+    let mut open: Vec<Range> = partitions
+        .into_iter()
+        .map(|partition| Range {
+            home: Home::Partition(partition),
+            index: EXPIRIES.to_owned(),
+            after: String::new(),
+            before: None,
+            limit: BATCH_MAX,
+            reverse: false,
+        })
+        .collect();
+    let mut members = Vec::new();
+    while !open.is_empty() {
+        let pages = engine.store().ranges(&open).await?;
+        let mut next = Vec::new();
+        for (range, page) in open.into_iter().zip(pages) {
+            if page.len() == range.limit
+                && let Some(last) = page.last()
+            {
+                next.push(Range { after: last.clone(), ..range });
+            }
+            members.extend(page);
+        }
+        open = next;
+    }
+    Ok(members)
+}
+
+/// Ends all claims at the start of the embedded mode, whose exclusive lock proves that no
+/// earlier process lives. Gives how many there were.
+pub async fn end_all_claims(engine: &Engine) -> Result<usize, EngineError> {
+    let mut ended = 0;
+    for member in all(engine, Partition::all().collect()).await? {
+        let Some(entry) = TimerEntry::parse(&member) else { continue };
+        let Some(step) = entry.step.clone() else { continue };
+        let Some(claim) = read_claim(engine, &entry).await? else { continue };
+        let command = Command::ExpireClaim { step, attempt: claim.attempt, proven: true };
+        engine.execute(&entry.task, command, Principal::system(), Vec::new()).await?;
+        ended += 1;
+    }
+    Ok(ended)
+}

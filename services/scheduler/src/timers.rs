@@ -1,0 +1,113 @@
+//! Fires timers that are due: retries, timer steps, total times, deadlines.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::StreamExt;
+use standfast_domain::commit::{Home, IndexChange, Scope};
+use standfast_domain::decide::{Command, TimerKind};
+use standfast_domain::ids::{Partition, Principal};
+use standfast_domain::index::{TIMERS, TimerEntry, entries, time_key};
+use standfast_domain::record::Key;
+use standfast_domain::refusal::Refusal;
+use standfast_domain::time::{Span, Time};
+use standfast_engine::ports::Range;
+use standfast_engine::{Engine, EngineError};
+
+use crate::scheduler::Shared;
+
+/// Timers of one partition that one round takes.
+const ROUND_MAX: usize = 200;
+/// Timers that are fired at the same time.
+const PARALLEL: usize = 64;
+/// How long a timer that could not fire yet is left alone.
+const DEFERRED: Duration = Duration::from_secs(5);
+
+/// The timer duty.
+#[derive(Default)]
+pub(crate) struct Timers {
+    deferred: BTreeMap<String, Duration>,
+}
+
+impl Timers {
+    pub async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
+        let engine = &shared.engine;
+        let monotonic = engine.clock().monotonic();
+        self.deferred.retain(|_, until| *until > monotonic);
+        let members = due(engine, &shared.partitions(), engine.now().await?).await?;
+        let fresh: Vec<&String> =
+            members.iter().filter(|member| !self.deferred.contains_key(*member)).collect();
+        let results: Vec<(&String, Result<Fired, EngineError>)> = futures::stream::iter(fresh)
+            .map(|member| async move { (member, fire(engine, member).await) })
+            .buffer_unordered(PARALLEL)
+            .collect()
+            .await;
+        let mut first_error = None;
+        for (member, result) in results {
+            match result {
+                Ok(Fired::Acted) => {
+                    shared.gauges.fired.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(Fired::Stale) => {}
+                Ok(Fired::NotYet) => {
+                    self.deferred.insert(member.clone(), monotonic + DEFERRED);
+                }
+                Err(error) => first_error = Some(error),
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+}
+
+enum Fired {
+    Acted,
+    NotYet,
+    Stale,
+}
+
+/// Lists entries that are due and not another duty's.
+async fn due(
+    engine: &Engine,
+    partitions: &[Partition],
+    now: Time,
+) -> Result<Vec<String>, EngineError> {
+    let before = Some(time_key(now.after(Span::from_millis(1))));
+    let ranges: Vec<Range> = partitions
+        .iter()
+        .map(|partition| Range {
+            home: Home::Partition(*partition),
+            index: TIMERS.to_owned(),
+            after: String::new(),
+            before: before.clone(),
+            limit: ROUND_MAX,
+            reverse: false,
+        })
+        .collect();
+    Ok(engine.store().ranges(&ranges).await?.into_iter().flatten().collect())
+}
+
+/// Fires one timer and removes its entry if it leads to nothing any more.
+async fn fire(engine: &Engine, member: &String) -> Result<Fired, EngineError> {
+    let Some(entry) = TimerEntry::parse(member) else { return Ok(Fired::NotYet) };
+    if matches!(entry.kind, TimerKind::Remove | TimerKind::Birth) {
+        return Ok(Fired::NotYet); // retention's
+    }
+    let command = Command::FireTimer { step: entry.step.clone(), kind: entry.kind };
+    match engine.execute(&entry.task, command, Principal::system(), Vec::new()).await {
+        Ok(done) if done.acted => return Ok(Fired::Acted),
+        Ok(_) | Err(EngineError::Refused(Refusal::NoTask(_) | Refusal::NoStep(_))) => {}
+        Err(error) => return Err(error),
+    }
+    let key = entry.step.clone().map_or(Key::Header, Key::Step);
+    let record = engine.read(&entry.task, std::slice::from_ref(&key)).await?.remove(&key);
+    let stands = record.flatten().is_some_and(|record| {
+        entries(&entry.task, &key, &record).contains(&(TIMERS.to_owned(), member.clone()))
+    });
+    if stands {
+        return Ok(Fired::NotYet);
+    }
+    let gone = IndexChange { index: TIMERS.to_owned(), member: member.clone(), add: false };
+    engine.change_indexes(Scope::Task(entry.task), vec![gone]).await?;
+    Ok(Fired::Stale)
+}

@@ -1,0 +1,64 @@
+//! What the tests of several handlers share.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{Class, Failure, Job, LogLimits, LogSink, Report, SecretFault, Secrets, Success};
+
+/// Secrets of a fixed list.
+pub(super) struct Fixed(BTreeMap<String, String>);
+
+impl Fixed {
+    pub(super) fn new(list: &[(&str, &str)]) -> Arc<Self> {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Arc::new(Self(list.iter().map(own).collect()))
+    }
+}
+
+impl Secrets for Fixed {
+    fn resolve(&self, name: &str) -> Result<String, SecretFault> {
+        self.0.get(name).cloned().ok_or_else(|| SecretFault::Unknown(name.to_owned()))
+    }
+}
+
+/// A job in a directory, with a minute of time and two secrets.
+pub(super) fn job(directory: &Path, input: Value) -> Job {
+    Job {
+        task: "t07-4k9v2mq8r5x1c".to_owned(),
+        step: "draft".to_owned(),
+        attempt: 3,
+        round: 1,
+        input,
+        directory: directory.to_owned(),
+        artifact: None,
+        deadline: Duration::from_secs(60),
+        cancel: CancellationToken::new(),
+        log: LogSink::new(LogLimits::default(), None),
+        secrets: Fixed::new(&[("TOKEN", "hunter2-hunter2"), ("PIN", "8471-2233")]),
+    }
+}
+
+#[track_caller]
+pub(super) fn succeeded(report: Report) -> Success {
+    match report {
+        Report::Succeeded(success) => success,
+        Report::Failed(failure) => panic!("expected success, found {failure:?}"),
+    }
+}
+
+#[track_caller]
+pub(super) fn failed(report: Report, class: Class, part: &str) -> Failure {
+    match report {
+        Report::Succeeded(success) => panic!("expected {class:?} ({part}), found {success:?}"),
+        Report::Failed(failure) => {
+            assert_eq!(failure.class, class, "{failure:?}");
+            assert!(failure.message.contains(part), "expected `{part}` in {failure:?}");
+            failure
+        }
+    }
+}

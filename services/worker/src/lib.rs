@@ -1,0 +1,24 @@
+//! The shipped worker: receives what wakes it, claims, runs a handler under heartbeats,
+//! completes, and only then acknowledges. Decides nothing: what an outcome means is the
+//! engine's.
+//!
+//! ```text
+//! delivery ─▶ claim ─▶ handler ──▶ complete ─▶ ack
+//!                │      ▲  │ heartbeats
+//!                │      └──┘ (each answer may say: end)
+//!                └─ not claimable: ack, the message only woke
+//! ```
+
+pub mod handlers;
+
+mod attempt;
+mod builtin;
+mod files;
+mod heartbeat;
+mod log_keeper;
+mod secrets;
+mod worker;
+
+pub use builtin::BuiltinHandlers;
+pub use secrets::EnvironmentSecrets;
+pub use worker::{Gauges, Settings, Worker};

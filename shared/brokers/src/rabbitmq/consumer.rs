@@ -1,0 +1,346 @@
+//! Consuming, for as long as the process lives.
+//!
+//! A task of its own holds each subscription, so that one whose owner is busy comes back too.
+//! Whatever ends the stream unasked (the connection, a channel that the broker closed, a cancel
+//! because the queue was deleted, an acknowledgement time-out) has one cure: a new channel, the
+//! declarations, the prefetch, a new consumer. Deliveries of a channel that is gone are dropped
+//! unseen; the broker sends them again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::{Channel, Consumer};
+use standfast_engine::ports::{Acker, BrokerError, Delivery, Source, Subscription};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::connection::{Link, Pauses, channel};
+use super::counters::Counts;
+use super::settings::{CALL_BOUND, Names, short};
+use super::topology;
+
+/// What keeps subscriptions from being made, by queue; shown by health.
+pub(crate) type Faults = Arc<Mutex<BTreeMap<String, String>>>;
+
+/// What a subscription's task needs.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) link: Link,
+    pub(crate) names: Names,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) faults: Faults,
+}
+
+/// Deliveries between the task and the subscription's owner. The prefetch bounds it.
+#[derive(Default)]
+struct Inbox {
+    arrived: Mutex<VecDeque<Delivery>>,
+    news: Notify,
+    subscribed: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Delivery>> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, delivery: Delivery) {
+        self.lock().push_back(delivery);
+        self.news.notify_one();
+    }
+
+    fn lost(&self) {
+        self.subscribed.store(false, Ordering::Release);
+        self.lock().clear();
+    }
+
+    fn end(&self) {
+        self.lost();
+        self.ended.store(true, Ordering::Release);
+        self.news.notify_one();
+    }
+}
+
+pub(crate) struct RabbitSubscription {
+    inbox: Arc<Inbox>,
+    /// Dropping it, or a true value, ends the task.
+    stop: watch::Sender<bool>,
+    task: Option<JoinHandle<()>>,
+}
+
+/// Subscribes and waits for the first attempt: a topology fault is an error, a broker that is
+/// away is not, because the task goes on trying.
+pub(crate) async fn subscribe(
+    context: Context,
+    source: Source,
+    prefetch: u16,
+) -> Result<RabbitSubscription, BrokerError> {
+    let inbox = Arc::new(Inbox::default());
+    let (stop, stopped) = watch::channel(false);
+    let (first, outcome) = oneshot::channel();
+    let task = Task {
+        queue: context.names.source(&source),
+        context,
+        source,
+        // Zero would mean no bound at all.
+        prefetch: prefetch.max(1),
+        inbox: inbox.clone(),
+        stopped,
+    };
+    let task = tokio::spawn(task.run(first));
+    let subscription = RabbitSubscription { inbox, stop, task: Some(task) };
+    match timeout(CALL_BOUND, outcome).await {
+        Ok(Ok(Err(fault @ BrokerError::Topology(_)))) => Err(fault),
+        Ok(_) | Err(_) => Ok(subscription),
+    }
+}
+
+#[async_trait]
+impl Subscription for RabbitSubscription {
+    async fn next(&mut self) -> Option<Delivery> {
+        loop {
+            if let Some(delivery) = self.inbox.lock().pop_front() {
+                return Some(delivery);
+            }
+            if self.inbox.ended.load(Ordering::Acquire) {
+                return None;
+            }
+            self.inbox.news.notified().await;
+        }
+    }
+
+    fn subscribed(&self) -> bool {
+        self.inbox.subscribed.load(Ordering::Acquire)
+    }
+
+    async fn close(&mut self) {
+        let _ = self.stop.send(true);
+        if let Some(task) = self.task.take() {
+            let _ = timeout(CALL_BOUND, task).await;
+        }
+        self.inbox.end();
+    }
+}
+
+/// One subscription's loop.
+struct Task {
+    context: Context,
+    source: Source,
+    queue: String,
+    prefetch: u16,
+    inbox: Arc<Inbox>,
+    stopped: watch::Receiver<bool>,
+}
+
+/// Why a consumer ended.
+enum Ended {
+    Asked,
+    Lost(String),
+}
+
+impl Task {
+    async fn run(mut self, first: oneshot::Sender<Result<(), BrokerError>>) {
+        self.keep(first).await;
+        self.faults().remove(&self.queue);
+        self.inbox.end();
+    }
+
+    async fn keep(&mut self, first: oneshot::Sender<Result<(), BrokerError>>) {
+        let mut first = Some(first);
+        let mut pauses = Pauses::new();
+        let (mut ever, mut warned) = (false, false);
+        loop {
+            let mut stopped = self.stopped.clone();
+            let opened = tokio::select! {
+                opened = self.open() => opened,
+                () = asked(&mut stopped) => return,
+            };
+            let Some(opened) = opened else { return };
+            match opened {
+                Ok((channel, consumer)) => {
+                    self.subscribed(ever, warned);
+                    answer(&mut first, Ok(()));
+                    ever = true;
+                    pauses = Pauses::new();
+                    let ended = self.consume(consumer).await;
+                    self.inbox.lost();
+                    match ended {
+                        Ended::Asked => return hand_back(&channel).await,
+                        Ended::Lost(reason) => {
+                            warn!(queue = self.queue, %reason, "lost the subscription; retrying");
+                            warned = true;
+                        }
+                    }
+                }
+                Err(fault) => {
+                    warned = self.failed(&fault, warned);
+                    answer(&mut first, Err(fault));
+                }
+            }
+            tokio::select! {
+                () = sleep(pauses.next()) => {}
+                () = asked(&mut stopped) => return,
+            }
+        }
+    }
+
+    fn subscribed(&self, ever: bool, warned: bool) {
+        self.faults().remove(&self.queue);
+        self.inbox.subscribed.store(true, Ordering::Release);
+        if ever {
+            self.context.counts.resubscriptions.add(1);
+        }
+        if warned {
+            info!(queue = self.queue, "subscribed again");
+        }
+    }
+
+    /// Notes a failed attempt; logs the first of a row.
+    fn failed(&self, fault: &BrokerError, warned: bool) -> bool {
+        let text = match fault {
+            BrokerError::Topology(text) => text.clone(),
+            BrokerError::Unavailable(_) | BrokerError::Refused(_) => {
+                format!("not subscribed to `{}` ({fault}); retrying without end", self.queue)
+            }
+        };
+        self.faults().insert(self.queue.clone(), text);
+        if !warned {
+            warn!(queue = self.queue, %fault, "not subscribed; retrying");
+        }
+        true
+    }
+
+    fn faults(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.context.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a channel, declares, sets the prefetch, subscribes; none once the broker's link
+    /// has ended.
+    async fn open(&self) -> Option<Result<(Channel, Consumer), BrokerError>> {
+        let live = self.context.link.wait().await?;
+        Some(
+            async {
+                let channel = channel(&live).await?;
+                topology::declare(&channel, &self.context.names, &self.source).await?;
+                let begin = async {
+                    let options = BasicQosOptions { global: false };
+                    channel.basic_qos(self.prefetch, options).await.map_err(away)?;
+                    channel
+                        .basic_consume(
+                            short(&*self.queue)?,
+                            ShortString::default(),
+                            BasicConsumeOptions::default(),
+                            FieldTable::default(),
+                        )
+                        .await
+                        .map_err(away)
+                };
+                let consumer = timeout(CALL_BOUND, begin).await.map_err(|_| {
+                    BrokerError::Unavailable("no answer to subscribing".to_owned())
+                })??;
+                Ok((channel, consumer))
+            }
+            .await,
+        )
+    }
+
+    async fn consume(&mut self, mut consumer: Consumer) -> Ended {
+        loop {
+            tokio::select! {
+                next = consumer.next() => match next {
+                    Some(Ok(delivery)) => self.inbox.put(self.delivery(delivery)),
+                    Some(Err(error)) => return Ended::Lost(error.to_string()),
+                    None => return Ended::Lost("the broker cancelled the consumer".to_owned()),
+                },
+                () = asked(&mut self.stopped) => return Ended::Asked,
+            }
+        }
+    }
+
+    fn delivery(&self, from: lapin::message::Delivery) -> Delivery {
+        let properties = &from.properties;
+        Delivery {
+            routing_key: from.routing_key.to_string(),
+            message_id: properties.message_id().as_ref().map(ToString::to_string),
+            correlation_id: properties.correlation_id().as_ref().map(ToString::to_string),
+            reply_to: properties.reply_to().as_ref().map(ToString::to_string),
+            user_id: properties.user_id().as_ref().map(ToString::to_string),
+            headers: text_headers(properties.headers().as_ref()),
+            body: Bytes::from(from.data),
+            acker: Box::new(RabbitAcker { acker: from.acker, counts: self.context.counts.clone() }),
+        }
+    }
+}
+
+fn away(error: lapin::Error) -> BrokerError {
+    BrokerError::Unavailable(error.to_string())
+}
+
+fn answer(
+    first: &mut Option<oneshot::Sender<Result<(), BrokerError>>>,
+    outcome: Result<(), BrokerError>,
+) {
+    if let Some(first) = first.take() {
+        let _ = first.send(outcome);
+    }
+}
+
+/// Waits until the owner closes or drops the subscription.
+async fn asked(stopped: &mut watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// Closes the channel: a cancel alone would leave unacknowledged deliveries with it.
+async fn hand_back(channel: &Channel) {
+    let Ok(text) = short("closed by its owner") else { return };
+    let _ = timeout(CALL_BOUND, channel.close(200, text)).await;
+}
+
+/// Shows headers as text; other types in their debug form.
+pub(crate) fn text_headers(table: Option<&FieldTable>) -> Vec<(String, String)> {
+    let Some(table) = table else { return Vec::new() };
+    let text = |value: &AMQPValue| match value {
+        AMQPValue::LongString(text) => text.to_string(),
+        AMQPValue::ShortString(text) => text.to_string(),
+        other => format!("{other:?}"),
+    };
+    table.into_iter().map(|(name, value)| (name.to_string(), text(value))).collect()
+}
+
+/// Ends a delivery on the channel that it came by; no tag ever leaves it.
+struct RabbitAcker {
+    acker: lapin::Acker,
+    counts: Arc<Counts>,
+}
+
+impl RabbitAcker {
+    /// Only `Ok(true)` was written; anything else counts as lost. A write that hangs longer
+    /// than its bound may still arrive, which does no harm: the work is already stored.
+    async fn written(&self, call: impl Future<Output = lapin::Result<bool>>) -> bool {
+        let written = matches!(timeout(CALL_BOUND, call).await, Ok(Ok(true)));
+        if !written {
+            self.counts.acks_lost.add(1);
+        }
+        written
+    }
+}
+
+#[async_trait]
+impl Acker for RabbitAcker {
+    async fn ack(self: Box<Self>) -> bool {
+        self.written(self.acker.ack(BasicAckOptions { multiple: false })).await
+    }
+
+    async fn dead_letter(self: Box<Self>) -> bool {
+        self.written(self.acker.reject(BasicRejectOptions { requeue: false })).await
+    }
+}

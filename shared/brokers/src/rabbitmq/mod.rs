@@ -1,0 +1,325 @@
+//! RabbitMQ, from 3.10 on: quorum queues, confirms, mandatory, manual acknowledgements.
+//!
+//! The module owns its reconnect loop (`connection`), its returns (`publisher`) and its
+//! subscriptions (`consumer`); the reasons stand there. `rejected` holds the tools for what
+//! could not be accepted, `probe` asks the broker for its name and version.
+
+mod connection;
+mod consumer;
+mod counters;
+mod probe;
+mod publisher;
+mod rejected;
+mod settings;
+mod topology;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lapin::BasicProperties;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::{AMQPValue, FieldTable};
+use standfast_domain::ids::Queue;
+use standfast_engine::ports::{
+    Broker, BrokerError, BrokerHealth, Depth, Destination, Message, Source, Subscription,
+};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use self::connection::{Keeper, Link, channel, goodbye};
+use self::consumer::{Context, Faults};
+use self::counters::Counts;
+use self::probe::Product;
+use self::publisher::{Outgoing, Publisher, Sent};
+use self::settings::short;
+use crate::limits::check_message;
+
+pub use self::counters::RabbitCounters;
+pub use self::rejected::Pick;
+pub use self::rejected::REASON_HEADER;
+pub use self::rejected::REJECTED_LIST_MAX;
+pub use self::rejected::REJECTED_SCAN_MAX;
+pub use self::rejected::ROUTING_KEY_HEADER;
+pub use self::rejected::RejectedMessage;
+pub use self::settings::CALL_BOUND;
+pub use self::settings::HEARTBEAT_SECONDS;
+pub use self::settings::Names;
+pub use self::settings::PREFIX;
+pub use self::settings::RabbitSettings;
+pub use self::settings::SettingsFault;
+pub use self::topology::DELIVERY_LIMIT;
+
+/// Persistent, in AMQP's numbers: anything else is lost when the broker restarts.
+const PERSISTENT: u8 = 2;
+
+/// Talks to one RabbitMQ (cluster) over two connections that are kept for as long as this
+/// lives.
+pub struct RabbitBroker {
+    settings: Arc<RabbitSettings>,
+    publisher: Publisher,
+    publishing: Link,
+    consuming: Link,
+    counts: Arc<Counts>,
+    faults: Faults,
+    product: tokio::sync::Mutex<Product>,
+    /// End the connections' loops, and with them all subscriptions.
+    _keepers: [Keeper; 2],
+}
+
+impl RabbitBroker {
+    /// Starts the connections. With `wait`, the first attempt has that long, a broker that
+    /// refuses user or virtual host ends it at once, and exchanges and common queues are
+    /// declared; without it, this returns at once and goes on trying for ever.
+    pub async fn connect(
+        settings: RabbitSettings,
+        wait: Option<Duration>,
+    ) -> Result<Self, BrokerError> {
+        let settings = Arc::new(settings);
+        let counts = Arc::new(Counts::default());
+        let (publishing, publish_keeper) = Link::start(settings.clone(), "publish", counts.clone());
+        let (consuming, consume_keeper) = Link::start(settings.clone(), "consume", counts.clone());
+        let broker = Self {
+            publisher: Publisher::start(publishing.clone(), counts.clone()),
+            settings,
+            publishing,
+            consuming,
+            counts,
+            faults: Arc::new(Mutex::new(BTreeMap::new())),
+            product: tokio::sync::Mutex::default(),
+            _keepers: [publish_keeper, consume_keeper],
+        };
+        if let Some(wait) = wait {
+            let deadline = Instant::now() + wait;
+            broker.publishing.settled(deadline).await?;
+            broker.consuming.settled(deadline).await?;
+            broker.declare_base(deadline).await?;
+        }
+        Ok(broker)
+    }
+
+    /// Gives the counts since the start, for metrics.
+    pub fn counters(&self) -> RabbitCounters {
+        self.counts.read()
+    }
+
+    /// Gives the settings in use.
+    pub fn settings(&self) -> &RabbitSettings {
+        &self.settings
+    }
+
+    /// Closes both connections politely. Dropping the value does it rudely; either way the
+    /// broker hands unacknowledged deliveries to others.
+    pub async fn close(self) {
+        goodbye(&self.consuming).await;
+        goodbye(&self.publishing).await;
+    }
+
+    async fn declare_base(&self, deadline: Instant) -> Result<(), BrokerError> {
+        let live = self.consuming.by(deadline).await?;
+        let channel = channel(&live).await?;
+        topology::declare_base(&channel, &self.settings.names).await
+    }
+
+    /// Declares over the consuming connection, which the broker reads during an alarm too.
+    async fn declare_source(&self, source: &Source) -> Result<(), BrokerError> {
+        let live = self.consuming.by(Instant::now() + CALL_BOUND).await?;
+        let channel = channel(&live).await?;
+        topology::declare(&channel, &self.settings.names, source).await
+    }
+
+    fn outgoing(&self, message: &Message) -> Result<Outgoing, BrokerError> {
+        check_message(message)?;
+        let queue = match &message.destination {
+            Destination::Steps(queue) => self.settings.names.steps(queue),
+            Destination::Rejected => self.settings.names.rejected(),
+            Destination::Reply(queue) => queue.clone(),
+        };
+        let mut headers = FieldTable::default();
+        for (name, value) in &message.headers {
+            headers.insert(short(&**name)?, AMQPValue::LongString(value.as_str().into()));
+        }
+        let mut properties = BasicProperties::default()
+            .with_delivery_mode(PERSISTENT)
+            .with_content_type(short("application/json")?)
+            .with_app_id(short(PREFIX)?)
+            .with_message_id(short(&*message.message_id)?)
+            .with_headers(headers);
+        if let Some(id) = &message.correlation_id {
+            properties = properties.with_correlation_id(short(&**id)?);
+        }
+        // The default exchange leads to the queue of that name.
+        Ok(Outgoing {
+            exchange: short("")?,
+            routing_key: short(queue)?,
+            properties,
+            body: message.body.clone(),
+        })
+    }
+
+    /// Sends again what found no queue, once, after declaring the queues anew: someone deleted
+    /// them behind our back. Reply queues are not ours to declare.
+    async fn retry_returned(
+        &self,
+        messages: &[Message],
+        sent: &mut [Result<Sent, BrokerError>],
+        deadline: Instant,
+    ) {
+        let mut again = Vec::new();
+        let mut declared: BTreeMap<String, Result<(), BrokerError>> = BTreeMap::new();
+        for (index, message) in messages.iter().enumerate() {
+            let source = match &message.destination {
+                Destination::Steps(queue) => Source::Steps(queue.clone()),
+                Destination::Rejected => Source::Intake,
+                Destination::Reply(_) => continue,
+            };
+            if !matches!(sent[index], Ok(Sent::Returned)) {
+                continue;
+            }
+            let name = self.settings.names.source(&source);
+            if !declared.contains_key(&name) {
+                let late = BrokerError::Unavailable("no time left to declare".to_owned());
+                let outcome = timeout_at(deadline, self.declare_source(&source)).await;
+                declared.insert(name.clone(), outcome.unwrap_or(Err(late)));
+            }
+            match declared.get(&name) {
+                Some(Err(fault)) => sent[index] = Err(fault.clone()),
+                Some(Ok(())) | None => again.push(index),
+            }
+        }
+        let items = again.iter().filter_map(|&index| self.outgoing(&messages[index]).ok());
+        let answers = self.publisher.send(items.collect(), deadline).await;
+        for (index, answer) in again.into_iter().zip(answers) {
+            sent[index] = Ok(answer);
+        }
+    }
+}
+
+/// Puts the publisher's word into the port's.
+fn verdict(sent: Result<Sent, BrokerError>, message: &Message) -> Result<(), BrokerError> {
+    match sent? {
+        Sent::Accepted => Ok(()),
+        Sent::Returned => Err(BrokerError::Refused(match &message.destination {
+            Destination::Reply(name) => format!("no queue `{name}` takes the reply"),
+            Destination::Steps(name) => format!("no step queue for `{name}`"),
+            Destination::Rejected => "no queue for what is rejected".to_owned(),
+        })),
+        Sent::Nacked => Err(BrokerError::Refused(format!(
+            "the broker refused message `{}`; look for a length limit or a failed queue",
+            message.message_id
+        ))),
+        Sent::Unknown(reason) => Err(BrokerError::Unavailable(reason)),
+    }
+}
+
+#[async_trait]
+impl Broker for RabbitBroker {
+    async fn declare(&self, queue: &Queue) -> Result<(), BrokerError> {
+        self.declare_source(&Source::Steps(queue.clone())).await
+    }
+
+    async fn publish(
+        &self,
+        messages: Vec<Message>,
+        bound: Duration,
+    ) -> Vec<Result<(), BrokerError>> {
+        let deadline = Instant::now() + bound;
+        let mut sent: Vec<Result<Sent, BrokerError>> = Vec::with_capacity(messages.len());
+        let mut items = Vec::with_capacity(messages.len());
+        for message in &messages {
+            match self.outgoing(message) {
+                Ok(outgoing) => {
+                    items.push(outgoing);
+                    sent.push(Ok(Sent::Unknown("not sent".to_owned())));
+                }
+                Err(fault) => sent.push(Err(fault)),
+            }
+        }
+        let mut answers = self.publisher.send(items, deadline).await.into_iter();
+        for place in sent.iter_mut().filter(|place| place.is_ok()) {
+            if let Some(answer) = answers.next() {
+                *place = Ok(answer);
+            }
+        }
+        if sent.contains(&Ok(Sent::Returned)) {
+            self.retry_returned(&messages, &mut sent, deadline).await;
+        }
+        sent.into_iter().zip(&messages).map(|(sent, message)| verdict(sent, message)).collect()
+    }
+
+    async fn subscribe(
+        &self,
+        source: Source,
+        prefetch: u16,
+    ) -> Result<Box<dyn Subscription>, BrokerError> {
+        let context = Context {
+            link: self.consuming.clone(),
+            names: self.settings.names.clone(),
+            counts: self.counts.clone(),
+            faults: self.faults.clone(),
+        };
+        Ok(Box::new(consumer::subscribe(context, source, prefetch).await?))
+    }
+
+    async fn depth(&self, queue: &Queue) -> Result<Depth, BrokerError> {
+        let live = self.consuming.by(Instant::now() + CALL_BOUND).await?;
+        let channel = channel(&live).await?;
+        let options = QueueDeclareOptions { passive: true, ..Default::default() };
+        let name = short(self.settings.names.steps(queue))?;
+        let count = channel.queue_declare(name, options, FieldTable::default());
+        match timeout(CALL_BOUND, count).await {
+            Ok(Ok(found)) => Ok(Depth {
+                ready: u64::from(found.message_count()),
+                consumers: u64::from(found.consumer_count()),
+            }),
+            // A queue that nobody declared yet holds nothing.
+            Ok(Err(error)) if is_not_found(&error) => Ok(Depth::default()),
+            Ok(Err(error)) => Err(BrokerError::Unavailable(error.to_string())),
+            Err(_) => Err(BrokerError::Unavailable("no answer to counting".to_owned())),
+        }
+    }
+
+    async fn health(&self) -> BrokerHealth {
+        let (publishing, consuming) = (self.publishing.state(), self.consuming.state());
+        let mut faults: Vec<String> = Vec::new();
+        for (what, state) in [("publishing", &publishing), ("consuming", &consuming)] {
+            if let Some(fault) = &state.fault {
+                let advice = "start the broker or mend the network; retrying without end";
+                faults.push(format!("not connected for {what} ({}); {advice}", fault.text));
+            }
+        }
+        if let Some(reason) = &publishing.blocked {
+            faults.push(format!("the broker blocks publishers ({reason}); free memory or disk"));
+        }
+        faults.extend(self.subscription_faults());
+        BrokerHealth {
+            product: self.product(consuming.live.as_ref().map(|live| live.generation)).await,
+            connected: publishing.live.is_some() && publishing.blocked.is_none(),
+            blocked: publishing.blocked,
+            faults,
+        }
+    }
+}
+
+impl RabbitBroker {
+    fn subscription_faults(&self) -> Vec<String> {
+        let faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.values().cloned().collect()
+    }
+
+    /// Asks for product and version once a connection: an upgrade always ends connections.
+    async fn product(&self, generation: Option<u64>) -> String {
+        let mut product = self.product.lock().await;
+        if let Some(generation) = generation
+            && product.generation != generation
+            && let Some(text) = probe::ask(&self.settings).await
+        {
+            *product = Product { generation, text };
+        }
+        if product.text.is_empty() { "RabbitMQ".to_owned() } else { product.text.clone() }
+    }
+}
+
+fn is_not_found(error: &lapin::Error) -> bool {
+    matches!(error.kind(), lapin::ErrorKind::ProtocolError(fault) if fault.get_id() == 404)
+}

@@ -1,0 +1,259 @@
+//! Tools for what could not be accepted: look at it, send it again, drop it.
+//!
+//! Looking takes messages without acknowledging them and hands them back at the end, over a
+//! channel of its own; if the process dies in between, the broker hands them back. Sending
+//! again publishes with a confirm first and acknowledges afterwards: a crash between the two
+//! leaves the message twice, and its id makes the second one harmless.
+
+use bytes::Bytes;
+use lapin::message::BasicGetMessage;
+use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel};
+use standfast_engine::ports::BrokerError;
+use tokio::time::{Instant, timeout};
+
+use super::connection::channel;
+use super::consumer::text_headers;
+use super::publisher::{Outgoing, Sent};
+use super::settings::{CALL_BOUND, short};
+use super::{PERSISTENT, RabbitBroker, is_not_found};
+
+/// Carries the problem document that says why a message was rejected.
+pub const REASON_HEADER: &str = "standfast-reason";
+/// Carries the routing key that a rejected message was first sent with.
+pub const ROUTING_KEY_HEADER: &str = "standfast-routing-key";
+/// The most messages that one listing gives: each is taken with its body.
+pub const REJECTED_LIST_MAX: usize = 1_000;
+/// How many messages one search for an id, or one pass over all, looks at; a larger backlog
+/// takes several passes.
+pub const REJECTED_SCAN_MAX: usize = 10_000;
+
+/// One message in the rejected queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectedMessage {
+    /// The sender's message id.
+    pub message_id: Option<String>,
+    /// The routing key it was first sent with, such as `submit`; none if nothing tells it.
+    pub routing_key: Option<String>,
+    /// The problem document, or the broker's word if it died of its own (`delivery_limit`).
+    pub reason: Option<String>,
+    /// All headers as text.
+    pub headers: Vec<(String, String)>,
+    /// The body as it came.
+    pub body: Bytes,
+    /// When it was rejected, in seconds since 1970, if the sender or the broker says so.
+    pub at: Option<u64>,
+}
+
+/// Which rejected messages are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// All that are there when the pass begins.
+    All,
+    /// The one with this message id.
+    One(String),
+}
+
+impl Pick {
+    fn takes(&self, message: &BasicGetMessage) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(id) => {
+                message.properties.message_id().as_ref().is_some_and(|found| found.as_str() == id)
+            }
+        }
+    }
+
+    fn is_one(&self) -> bool {
+        match self {
+            Self::All => false,
+            Self::One(_) => true,
+        }
+    }
+}
+
+impl RabbitBroker {
+    /// Shows up to `limit` rejected messages, at most [`REJECTED_LIST_MAX`], and leaves them.
+    /// A listing that does not reach the end may be followed by one that begins further on:
+    /// the broker queues what is handed back behind what was handed back before.
+    pub async fn rejected_list(&self, limit: usize) -> Result<Vec<RejectedMessage>, BrokerError> {
+        let channel = self.rejected_channel().await?;
+        let mut taken = Vec::new();
+        while taken.len() < limit.min(REJECTED_LIST_MAX) {
+            let Some(message) = self.rejected_next(&channel).await? else { break };
+            taken.push(message);
+        }
+        let shown = taken.iter().map(show).collect();
+        hand_back(taken).await;
+        Ok(shown)
+    }
+
+    /// Sends rejected messages again to where they were first sent, and says how many; they
+    /// are sent in the name of this process's own user.
+    pub async fn rejected_requeue(&self, pick: &Pick) -> Result<usize, BrokerError> {
+        self.rejected_each(pick, true).await
+    }
+
+    /// Removes rejected messages for good and says how many.
+    pub async fn rejected_drop(&self, pick: &Pick) -> Result<usize, BrokerError> {
+        self.rejected_each(pick, false).await
+    }
+
+    async fn rejected_each(&self, pick: &Pick, again: bool) -> Result<usize, BrokerError> {
+        let channel = self.rejected_channel().await?;
+        let mut passed_over = Vec::new();
+        let (mut done, mut looked, mut most) = (0, 0, REJECTED_SCAN_MAX);
+        let mut outcome = Ok(());
+        while looked < most {
+            let Some(message) = self.rejected_next(&channel).await? else { break };
+            if looked == 0 {
+                // What is rejected again meanwhile is not part of this pass.
+                most = most.min(message.message_count as usize + 1);
+            }
+            looked += 1;
+            if !pick.takes(&message) {
+                passed_over.push(message);
+                continue;
+            }
+            if again && let Err(fault) = self.send_again(&message).await {
+                passed_over.push(message);
+                outcome = Err(fault);
+                break;
+            }
+            acknowledge(&message).await?;
+            done += 1;
+            if pick.is_one() {
+                break;
+            }
+        }
+        hand_back(passed_over).await;
+        outcome.map(|()| done)
+    }
+
+    async fn rejected_channel(&self) -> Result<Channel, BrokerError> {
+        let live = self.consuming.by(Instant::now() + CALL_BOUND).await?;
+        channel(&live).await
+    }
+
+    async fn rejected_next(
+        &self,
+        channel: &Channel,
+    ) -> Result<Option<BasicGetMessage>, BrokerError> {
+        let queue = short(self.settings.names.rejected())?;
+        let get = channel.basic_get(queue, BasicGetOptions { no_ack: false });
+        match timeout(CALL_BOUND, get).await {
+            Ok(Ok(message)) => Ok(message),
+            Ok(Err(error)) if is_not_found(&error) => Ok(None),
+            Ok(Err(error)) => Err(BrokerError::Unavailable(error.to_string())),
+            Err(_) => Err(BrokerError::Unavailable("no answer to taking a message".to_owned())),
+        }
+    }
+
+    async fn send_again(&self, message: &BasicGetMessage) -> Result<(), BrokerError> {
+        let shown = show(message);
+        let name = shown.message_id.as_deref().unwrap_or("without an id");
+        let Some(key) = shown.routing_key else {
+            let reason = format!("message `{name}` does not say where it was sent; drop it");
+            return Err(BrokerError::Refused(reason));
+        };
+        let outgoing = Outgoing {
+            exchange: short(self.settings.names.exchange())?,
+            routing_key: short(key)?,
+            properties: self.properties_again(&message.properties)?,
+            body: shown.body,
+        };
+        let deadline = Instant::now() + CALL_BOUND;
+        match self.publisher.send(vec![outgoing], deadline).await.pop() {
+            Some(Sent::Accepted) => Ok(()),
+            Some(Sent::Returned) => {
+                Err(BrokerError::Refused(format!("no queue takes message `{name}`")))
+            }
+            Some(Sent::Nacked) => {
+                Err(BrokerError::Refused(format!("the broker refused message `{name}`")))
+            }
+            Some(Sent::Unknown(reason)) => Err(BrokerError::Unavailable(reason)),
+            None => Err(BrokerError::Unavailable("no answer".to_owned())),
+        }
+    }
+
+    /// Keeps what the sender said and takes away what the rejection added. The broker checks
+    /// that a user id is that of the connection, so the sender's own cannot be repeated.
+    fn properties_again(&self, old: &BasicProperties) -> Result<BasicProperties, BrokerError> {
+        let mut headers = FieldTable::default();
+        for (name, value) in old.headers().iter().flatten() {
+            let name = name.as_str();
+            let added = [REASON_HEADER, ROUTING_KEY_HEADER, "x-death", "x-delivery-count"];
+            if !added.contains(&name) && !name.starts_with("x-first-death") {
+                headers.insert(short(name)?, value.clone());
+            }
+        }
+        let mut new = old.clone().with_headers(headers).with_delivery_mode(PERSISTENT);
+        new = new.with_user_id(short(self.settings.user())?);
+        Ok(new)
+    }
+}
+
+/// Hands messages back, oldest first: a quorum queue gives what was handed back before what is
+/// new, in the order in which it came back.
+async fn hand_back(messages: Vec<BasicGetMessage>) {
+    for message in messages {
+        let back = message.acker.nack(BasicNackOptions { multiple: false, requeue: true });
+        // If this does not reach the broker, the end of the channel hands the message back.
+        let _ = timeout(CALL_BOUND, back).await;
+    }
+}
+
+async fn acknowledge(message: &BasicGetMessage) -> Result<(), BrokerError> {
+    let ack = message.acker.ack(BasicAckOptions { multiple: false });
+    match timeout(CALL_BOUND, ack).await {
+        Ok(Ok(true)) => Ok(()),
+        Ok(_) | Err(_) => {
+            let reason = "the last message may still be there: its acknowledgement was lost";
+            Err(BrokerError::Unavailable(reason.to_owned()))
+        }
+    }
+}
+
+fn show(message: &BasicGetMessage) -> RejectedMessage {
+    let table = message.properties.headers().as_ref();
+    let headers = text_headers(table);
+    let header = |name: &str| {
+        headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone())
+    };
+    let death = table.and_then(first_death);
+    let died_with = death.and_then(|death| match death.inner().get("routing-keys")? {
+        AMQPValue::FieldArray(keys) => keys.as_slice().first().and_then(long_text),
+        _ => None,
+    });
+    let died_at = death.and_then(|death| match death.inner().get("time")? {
+        AMQPValue::Timestamp(seconds) => Some(*seconds),
+        _ => None,
+    });
+    RejectedMessage {
+        message_id: message.properties.message_id().as_ref().map(ToString::to_string),
+        routing_key: header(ROUTING_KEY_HEADER).or(died_with),
+        reason: header(REASON_HEADER).or_else(|| header("x-first-death-reason")),
+        at: died_at.or(*message.properties.timestamp()),
+        body: Bytes::copy_from_slice(&message.data),
+        headers,
+    }
+}
+
+/// The oldest entry of `x-death`, which the broker writes newest first.
+fn first_death(table: &FieldTable) -> Option<&FieldTable> {
+    match table.inner().get("x-death")? {
+        AMQPValue::FieldArray(deaths) => match deaths.as_slice().last()? {
+            AMQPValue::FieldTable(death) => Some(death),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn long_text(value: &AMQPValue) -> Option<String> {
+    match value {
+        AMQPValue::LongString(text) => Some(text.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,205 @@
+//! Takes an attempt's outcome.
+
+use std::collections::BTreeSet;
+
+use super::{Decision, Given, digest, end_attempt, submit};
+use crate::event::{ArtifactFact, Change};
+use crate::ids::StepId;
+use crate::outcome::{Failure, FailureClass, Outcome, Success};
+use crate::plan::{StepPlan, graph};
+use crate::record::{Definition, Dependent, Key, Record, Status};
+use crate::refusal::Halt;
+use crate::view::{Attempt, View};
+
+/// Steps of a plan, those added later included.
+pub const STEPS_MAX: u32 = 10_000;
+/// Steps that one outcome may add: they are born in the commit that takes the outcome.
+pub const ADDED_MAX: usize = 100;
+
+/// What the engine found out about a step that an outcome adds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addition {
+    /// True if its `with` or `if` holds templates or an expression.
+    pub templated: bool,
+    /// Steps that its `if` names.
+    pub named_in_if: BTreeSet<StepId>,
+}
+
+pub(super) fn decide(
+    view: &View,
+    at: &Attempt,
+    outcome: &Outcome,
+    added: &[Addition],
+    cost_usd_micros: u64,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    if was_taken(view, at)? {
+        return Ok(Decision::nothing());
+    }
+    let (header, _) = view.attempt(at)?;
+    let claim = view.claim(&at.step)?.ok_or_else(|| end_attempt::fenced(at))?;
+    let success = match outcome {
+        Outcome::Succeeded(success) => success,
+        Outcome::Failed(failure) => {
+            return end_attempt::after_failure(
+                view,
+                &at.step,
+                claim,
+                failure,
+                cost_usd_micros,
+                given,
+            );
+        }
+    };
+    if end_attempt::is_closing(&header.phase) {
+        let late = "it succeeded after the task was told to end; its result is not used";
+        let failure = Failure::new(FailureClass::Cancelled, late);
+        return end_attempt::after_failure(view, &at.step, claim, &failure, cost_usd_micros, given);
+    }
+    match succeed(view, at, success, added, cost_usd_micros)? {
+        Ok(decision) => Ok(decision),
+        Err(fault) => {
+            let failure = Failure::new(FailureClass::Permanent, fault);
+            end_attempt::after_failure(view, &at.step, claim, &failure, cost_usd_micros, given)
+        }
+    }
+}
+
+/// True if this very outcome was taken before: the answer to it was lost.
+fn was_taken(view: &View, at: &Attempt) -> Result<bool, Halt> {
+    view.need([Key::Header, Key::Step(at.step.clone()), Key::Definition(at.step.clone())])?;
+    let state = view.step(&at.step)?;
+    let succeeded = matches!(state.status, Status::Succeeded { .. }) && state.attempt == at.attempt;
+    Ok(succeeded || state.failure.is_some_and(|failure| failure.attempt == at.attempt))
+}
+
+fn succeed(
+    view: &View,
+    at: &Attempt,
+    success: &Success,
+    added: &[Addition],
+    cost_usd_micros: u64,
+) -> Result<Result<Decision, String>, Halt> {
+    let definition = view.definition(&at.step)?;
+    let round = view.step(&at.step)?.round;
+    let claim = view.claim(&at.step)?.ok_or_else(|| end_attempt::fenced(at))?;
+    let mut decision = Decision::default();
+    if !success.then.is_empty() {
+        match add_steps(view, definition, &success.then, added)? {
+            Ok(addition) => decision = addition,
+            Err(fault) => return Ok(Err(fault)),
+        }
+    }
+    let facts = success.artifacts.iter().map(|artifact| ArtifactFact {
+        name: artifact.name.clone(),
+        bytes: artifact.bytes,
+        sha256: artifact.sha256.clone(),
+    });
+    decision.changes.push(Change::StepSucceeded {
+        step: at.step.clone(),
+        attempt: at.attempt,
+        round,
+        worker: claim.worker.clone(),
+        started_at: claim.started_at,
+        output_sha256: digest(&success.output),
+        artifacts: facts.collect(),
+        cost_usd_micros,
+        checkpoint: success.checkpoint.clone().or_else(|| definition.plan.checkpoint.clone()),
+    });
+    let output = Record::Payload(success.output.clone());
+    decision.payloads.push((Key::Output(at.step.clone(), round), output));
+    if !success.artifacts.is_empty() {
+        let artifacts = Record::Artifacts(success.artifacts.clone());
+        decision.payloads.push((Key::Artifacts(at.step.clone()), artifacts));
+    }
+    Ok(Ok(decision))
+}
+
+/// Adds steps to the plan: each needs the adding step and may need others that are new or
+/// settled. What the adding step's dependents wait for grows by them.
+fn add_steps(
+    view: &View,
+    by: &Definition,
+    then: &[StepPlan],
+    added: &[Addition],
+) -> Result<Result<Decision, String>, Halt> {
+    let header = view.header()?;
+    if by.finally {
+        return Ok(Err("`then` is not allowed in a `finally` step".to_owned()));
+    }
+    if then.len() > ADDED_MAX || header.steps as usize + then.len() > STEPS_MAX as usize {
+        return Ok(Err(format!(
+            "`then` adds {} steps; at most {ADDED_MAX} at a time and {STEPS_MAX} in all",
+            then.len()
+        )));
+    }
+    view.need(then.iter().map(|step| Key::Definition(step.id.clone())))?;
+    view.need(then.iter().map(|step| Key::Step(step.id.clone())))?;
+    let new: BTreeSet<&StepId> = then.iter().map(|step| &step.id).collect();
+    for step in then {
+        if view.get(&Key::Definition(step.id.clone()))?.is_some() {
+            let fault = format!("`then` adds step `{}`, which exists already", step.id);
+            return Ok(Err(fault));
+        }
+        let outside = step.needs.iter().filter(|need| !new.contains(need) && **need != by.plan.id);
+        for need in outside {
+            view.need([Key::Definition(need.clone()), Key::Step(need.clone())])?;
+            let known = view.get(&Key::Definition(need.clone()))?.is_some();
+            if !known || !view.step(need)?.is_settled() {
+                return Ok(Err(format!(
+                    "`then` step `{}` needs `{need}`, which is neither new nor settled",
+                    step.id
+                )));
+            }
+        }
+    }
+    Ok(Ok(addition(header.order_chunks, by, then, added)))
+}
+
+fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) -> Decision {
+    let new: BTreeSet<&StepId> = then.iter().map(|step| &step.id).collect();
+    let inner = |step: &StepPlan| -> Vec<StepId> {
+        step.needs.iter().filter(|need| new.contains(need)).cloned().collect()
+    };
+    let within: Vec<StepPlan> =
+        then.iter().map(|step| StepPlan { needs: inner(step), ..step.clone() }).collect();
+    let dependents = graph::dependents(&within);
+    let mut payloads = Vec::new();
+    let mut facts = Vec::new();
+    let none = Addition::default();
+    for (index, step) in within.iter().enumerate() {
+        let waiting = dependents.get(&step.id).into_iter().flatten().map(|id| {
+            let at = within.iter().position(|other| other.id == *id).unwrap_or(index);
+            Dependent {
+                step: id.clone(),
+                needs: count(within[at].needs.len()),
+                tolerant: added.get(at).unwrap_or(&none).named_in_if.contains(&step.id),
+            }
+        });
+        let base = Definition {
+            plan: StepPlan { needs: Vec::new(), ..step.clone() },
+            needs_count: count(step.needs.len()),
+            dependents: Vec::new(),
+            dependents_chunks: 0,
+            finally: false,
+            added_by: Some(by.plan.id.clone()),
+            redo: submit::redo_set(&within, step),
+            templated: added.get(index).unwrap_or(&none).templated,
+        };
+        let mut needs = then[index].needs.clone();
+        if !needs.contains(&by.plan.id) {
+            needs.insert(0, by.plan.id.clone());
+        }
+        payloads.extend(submit::definition_records(base, &needs, waiting.collect()));
+        facts.push((step.id.clone(), count(step.needs.len())));
+    }
+    let names: Vec<StepId> = then.iter().map(|step| step.id.clone()).collect();
+    payloads.push((Key::Order(chunk), Record::Names(names)));
+    let definitions_sha256 = digest(&then);
+    let added = Change::StepsAdded { by: by.plan.id.clone(), steps: facts, definitions_sha256 };
+    Decision { changes: vec![added], payloads }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).expect("fewer than the limit of steps")
+}

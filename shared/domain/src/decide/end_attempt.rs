@@ -1,0 +1,186 @@
+//! What follows when an attempt ends without success: handed back, expired, failed.
+
+use super::{Decision, Given, open};
+use crate::event::Change;
+use crate::hold::{Hold, HoldReason};
+use crate::ids::StepId;
+use crate::outcome::{Failure, FailureClass, MESSAGE_BYTES_MAX, truncate};
+use crate::plan::OnFailure;
+use crate::record::{Claim, Definition, Key, Phase, Record, RoundFailure, StepState};
+use crate::refusal::{Halt, Refusal};
+use crate::retry;
+use crate::view::{Attempt, View};
+
+/// Takes an attempt back; it is not charged and the step is ready again at once.
+pub(super) fn hand_back(view: &View, at: &Attempt, why: &str) -> Result<Decision, Halt> {
+    let (header, state) = view.attempt(at)?;
+    let Some(claim) = view.claim(&at.step)? else { return Ok(Decision::nothing()) };
+    let failure = Failure::new(FailureClass::Cancelled, format!("handed back: {why}"));
+    let failed = attempt_failed(&at.step, claim, &failure, 0, false);
+    if is_closing(&header.phase) {
+        return Ok(failed.into());
+    }
+    let next = StepState { attempt: state.attempt + 1, ..state };
+    let ready = open::ready(view.definition(&at.step)?, &next, header.changed_at, None, false);
+    Ok(vec![failed, ready].into())
+}
+
+/// Takes an attempt from a silent worker.
+pub(super) fn expire(
+    view: &View,
+    step: &StepId,
+    attempt: u32,
+    proven: bool,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    view.need([Key::Header, Key::Gate, Key::Claim(step.clone())])?;
+    view.need([Key::Step(step.clone()), Key::Definition(step.clone())])?;
+    let Some(claim) = view.claim(step)?.filter(|claim| claim.attempt == attempt) else {
+        return Ok(Decision::nothing());
+    };
+    if !proven && claim.expires_at > given.now {
+        return Ok(Decision::nothing()); // it was renewed
+    }
+    let message = format!(
+        "worker {} fell silent; it was last heard {}",
+        claim.worker,
+        crate::time::Time(claim.expires_at.0 - claim.length.0.cast_signed()).rfc3339()
+    );
+    let failure = Failure::new(FailureClass::Lost, message);
+    after_failure(view, step, claim, &failure, 0, given)
+}
+
+/// True once nothing of the plan may start any more.
+pub(super) fn is_closing(phase: &Phase) -> bool {
+    match phase {
+        Phase::Closing { .. } | Phase::Ended { .. } => true,
+        Phase::Main | Phase::Finally { .. } => false,
+    }
+}
+
+pub(super) fn attempt_failed(
+    step: &StepId,
+    claim: &Claim,
+    failure: &Failure,
+    cost_usd_micros: u64,
+    charged: bool,
+) -> Change {
+    Change::AttemptFailed {
+        step: step.clone(),
+        attempt: claim.attempt,
+        worker: claim.worker.clone(),
+        started_at: claim.started_at,
+        class: failure.class,
+        message: truncate(&failure.message, MESSAGE_BYTES_MAX),
+        cost_usd_micros,
+        charged,
+    }
+}
+
+/// Decides what follows a failed attempt: nothing in an ending task, a retry, or the end.
+pub(super) fn after_failure(
+    view: &View,
+    step: &StepId,
+    claim: &Claim,
+    failure: &Failure,
+    cost_usd_micros: u64,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    let header = view.header()?;
+    let (definition, state) = (view.definition(step)?, view.step(step)?);
+    let ending = is_closing(&header.phase);
+    let mut failed = attempt_failed(step, claim, failure, cost_usd_micros, !ending);
+    if ending {
+        if let Change::AttemptFailed { class, .. } = &mut failed {
+            *class = FailureClass::Cancelled;
+        }
+        return Ok(failed.into());
+    }
+    let after = StepState { attempt: state.attempt + 1, charged: state.charged + 1, ..state };
+    if let Some(at) = retry::next(view.task(), definition, &after, failure, given.now) {
+        let scheduled = if at <= given.now {
+            open::ready(definition, &after, given.now, None, false)
+        } else {
+            Change::RetryScheduled { step: step.clone(), at }
+        };
+        return Ok(vec![failed, scheduled].into());
+    }
+    let rest = policy(view, definition, &after, failure, given)?;
+    let mut changes = vec![failed];
+    changes.extend(rest.changes);
+    Ok(Decision { changes, payloads: rest.payloads })
+}
+
+/// Fails a step for good without an attempt of its own.
+pub(super) fn fail_for_good(
+    view: &View,
+    definition: &Definition,
+    state: &StepState,
+    class: FailureClass,
+    message: &str,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    policy(view, definition, state, &Failure::new(class, message), given)
+}
+
+/// What a step's final failure means for its task, by `on_failure`.
+fn policy(
+    view: &View,
+    definition: &Definition,
+    state: &StepState,
+    failure: &Failure,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    let step = definition.plan.id.clone();
+    let message = truncate(&failure.message, MESSAGE_BYTES_MAX);
+    let failed =
+        Change::StepFailed { step: step.clone(), class: failure.class, message: message.clone() };
+    if definition.finally {
+        return Ok(failed.into());
+    }
+    let reason = match failure.class {
+        FailureClass::Lost => HoldReason::WorkerDied,
+        FailureClass::Retryable
+        | FailureClass::Permanent
+        | FailureClass::RateLimited
+        | FailureClass::Timeout
+        | FailureClass::Cancelled => HoldReason::Failures,
+    };
+    let hold = Hold { reason, message: message.clone(), since: given.now, due: None };
+    let held = Change::StepHeld { step: step.clone(), hold };
+    match &definition.plan.on_failure {
+        Some(OnFailure::Continue) => Ok(failed.into()),
+        Some(OnFailure::Fail) => {
+            let reason = truncate(&format!("step `{step}` failed: {message}"), MESSAGE_BYTES_MAX);
+            Ok(vec![failed, Change::TaskFailing { reason }].into())
+        }
+        Some(OnFailure::Pause) => {
+            let message = format!("step `{step}` failed and its plan pauses the task");
+            let pause = Hold { reason: HoldReason::Paused, message, since: given.now, due: None };
+            Ok(vec![held, Change::TaskHeld { hold: pause }].into())
+        }
+        Some(OnFailure::Redo { step: from, max }) if state.redone < *max => {
+            Ok(open_round(view.header()?.round + 1, definition, from, failure))
+        }
+        Some(OnFailure::Redo { .. }) | None => Ok(held.into()),
+    }
+}
+
+fn open_round(round: u32, definition: &Definition, from: &StepId, failure: &Failure) -> Decision {
+    let by = definition.plan.id.clone();
+    let why = RoundFailure {
+        step: by.clone(),
+        class: failure.class,
+        message: truncate(&failure.message, MESSAGE_BYTES_MAX),
+        output: failure.output.clone(),
+        round,
+    };
+    let opened =
+        Change::RoundOpened { by, from: from.clone(), round, steps: definition.redo.clone() };
+    Decision { changes: vec![opened], payloads: vec![(Key::Failure(round), Record::Failure(why))] }
+}
+
+/// Refuses what a worker says of an attempt that is not its own any more.
+pub(super) fn fenced(at: &Attempt) -> Halt {
+    Refusal::Fenced { step: at.step.clone(), attempt: at.attempt }.into()
+}

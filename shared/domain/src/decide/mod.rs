@@ -1,0 +1,240 @@
+//! Decisions: from what is known and what is asked, to what happens. One file a command.
+//!
+//! A decision reads the view, never changes it, and is the same whatever else the view knows.
+
+mod advance;
+mod answer;
+mod claim;
+mod complete;
+mod end_attempt;
+mod open;
+mod stop;
+mod submit;
+mod timer;
+mod verify;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::event::Change;
+use crate::hold::Answer;
+use crate::ids::{HandlerName, Principal, StepId, WorkerId};
+use crate::outcome::Outcome;
+use crate::record::{Key, Record};
+use crate::refusal::Halt;
+use crate::time::{Span, Time};
+use crate::view::{Attempt, View};
+
+pub use complete::Addition;
+pub use open::{Resolution, to_resolve};
+pub use submit::Submission;
+pub use timer::TimerKind;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Accept a task.
+    Submit(Box<Submission>),
+    /// Open the next chunk of steps without needs.
+    OpenRoots,
+    /// Make a step without open needs ready, or skip, hold or fail it.
+    ReleaseStep {
+        /// The step.
+        step: StepId,
+        /// What evaluating its templates gave.
+        resolution: Resolution,
+    },
+    /// Tell the next chunk of a settled step's dependents.
+    TellDependents {
+        /// The settled step.
+        step: StepId,
+    },
+    /// Complete the task, or say why not.
+    Verify {
+        /// The check that does not hold, if one does not.
+        fault: Option<String>,
+    },
+    /// Go on with ending the task.
+    Advance {
+        /// The steps that have a claim, all of them, read after the gate was closed.
+        claimed: Vec<StepId>,
+    },
+    /// Give an attempt to a worker.
+    ClaimStep {
+        /// The step.
+        step: StepId,
+        /// The attempt a message spoke of; `None`: whichever is next.
+        attempt: Option<u32>,
+        /// Who asks.
+        worker: WorkerId,
+        /// How long the claim lasts unless renewed.
+        length: Span,
+        /// The handlers that the worker has; `None`: not to be checked.
+        handlers: Option<BTreeSet<HandlerName>>,
+    },
+    /// Keep a claim alive.
+    RenewClaim {
+        /// The attempt.
+        at: Attempt,
+        /// What the handler says of its progress.
+        details: Option<String>,
+    },
+    /// Take an attempt's outcome.
+    CompleteAttempt {
+        /// The attempt.
+        at: Attempt,
+        /// How it ended.
+        outcome: Box<Outcome>,
+        /// What is to be known of the steps it adds.
+        added: Vec<Addition>,
+        /// What it cost.
+        cost_usd_micros: u64,
+    },
+    /// Take an attempt back from a worker that cannot go on; it is not charged.
+    HandBack {
+        /// The attempt.
+        at: Attempt,
+        /// Why.
+        why: String,
+    },
+    /// Take an attempt from a worker that fell silent; it is charged.
+    ExpireClaim {
+        /// The step.
+        step: StepId,
+        /// The attempt that was seen to be silent.
+        attempt: u32,
+        /// True if it is proven that no earlier process lives (an exclusive lock), so that
+        /// the claim's time need not have passed.
+        proven: bool,
+    },
+    /// A timer has come due.
+    FireTimer {
+        /// The step, or the task itself.
+        step: Option<StepId>,
+        /// Which of its timers.
+        kind: TimerKind,
+    },
+    /// A person answers a hold.
+    Answer {
+        /// The step, or the task itself.
+        step: Option<StepId>,
+        /// What is said.
+        answer: Answer,
+        /// In the person's words.
+        note: Option<String>,
+    },
+    /// Stop the task (`halt`).
+    Stop {
+        /// In the asker's words.
+        reason: Option<String>,
+    },
+    /// Note that index entries of an ended task are gone.
+    EntriesCleared,
+}
+
+/// What a decision takes from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The store's time.
+    pub now: Time,
+    /// Who acts.
+    pub actor: Principal,
+}
+
+/// What happens.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// What happens, in order.
+    pub changes: Vec<Change>,
+    /// Records that come with it and that no event carries.
+    pub payloads: Vec<(Key, Record)>,
+}
+
+impl Decision {
+    /// Nothing happens: it is as was asked already.
+    fn nothing() -> Self {
+        Self::default()
+    }
+}
+
+impl From<Change> for Decision {
+    fn from(change: Change) -> Self {
+        Self { changes: vec![change], payloads: Vec::new() }
+    }
+}
+
+impl From<Vec<Change>> for Decision {
+    fn from(changes: Vec<Change>) -> Self {
+        Self { changes, payloads: Vec::new() }
+    }
+}
+
+/// Names the records to load first for a command. It decides nothing.
+pub fn hint(command: &Command) -> Vec<Key> {
+    let mut keys = vec![Key::Header, Key::Gate];
+    match command {
+        Command::Submit(_) => keys.truncate(1),
+        Command::OpenRoots | Command::Stop { .. } | Command::EntriesCleared => {}
+        Command::Verify { .. } | Command::Advance { .. } => keys.push(Key::Meta),
+        Command::ReleaseStep { step, .. } | Command::TellDependents { step } => {
+            keys.extend([Key::Definition(step.clone()), Key::Step(step.clone())]);
+        }
+        Command::ClaimStep { step, .. } | Command::ExpireClaim { step, .. } => {
+            keys.extend(step_keys(step));
+        }
+        Command::RenewClaim { at, .. } => keys = vec![Key::Gate, Key::Claim(at.step.clone())],
+        Command::CompleteAttempt { at, .. } | Command::HandBack { at, .. } => {
+            keys.extend(step_keys(&at.step));
+        }
+        Command::FireTimer { step, .. } | Command::Answer { step, .. } => {
+            keys.extend(step.iter().flat_map(step_keys));
+        }
+    }
+    keys
+}
+
+fn step_keys(step: &StepId) -> [Key; 3] {
+    [Key::Definition(step.clone()), Key::Step(step.clone()), Key::Claim(step.clone())]
+}
+
+/// Decides a command. The same view, command and givens always give the same answer.
+pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision, Halt> {
+    match command {
+        Command::Submit(submission) => submit::decide(view, submission, given),
+        Command::OpenRoots => open::roots(view),
+        Command::ReleaseStep { step, resolution } => open::release(view, step, resolution, given),
+        Command::TellDependents { step } => open::tell(view, step),
+        Command::Verify { fault } => verify::decide(view, fault.as_deref(), given),
+        Command::Advance { claimed } => advance::decide(view, claimed, given),
+        Command::ClaimStep { step, attempt, worker, length, handlers } => {
+            let handlers = handlers.as_ref();
+            let ask = claim::Ask { step, attempt: *attempt, worker, length: *length, handlers };
+            claim::claim(view, &ask, given)
+        }
+        Command::RenewClaim { at, details } => claim::renew(view, at, details.clone(), given),
+        Command::CompleteAttempt { at, outcome, added, cost_usd_micros } => {
+            complete::decide(view, at, outcome, added, *cost_usd_micros, given)
+        }
+        Command::HandBack { at, why } => end_attempt::hand_back(view, at, why),
+        Command::ExpireClaim { step, attempt, proven } => {
+            end_attempt::expire(view, step, *attempt, *proven, given)
+        }
+        Command::FireTimer { step: Some(step), kind } => timer::fire_step(view, step, *kind, given),
+        Command::FireTimer { step: None, kind } => timer::fire_task(view, *kind, given),
+        Command::Answer { step, answer, note } => {
+            answer::decide(view, step.as_ref(), *answer, note.clone(), given)
+        }
+        Command::Stop { reason } => stop::decide(view, reason.clone()),
+        Command::EntriesCleared => Ok(match view.header()?.uncleared {
+            true => Change::EntriesCleared.into(),
+            false => Decision::nothing(),
+        }),
+    }
+}
+
+/// Gives the digest by which the log names a payload.
+pub(crate) fn digest(value: &impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or(Value::Null);
+    crate::canonical::digest_hex(&value)
+}

@@ -1,0 +1,131 @@
+//! What a due timer does. A timer that is early, late or spent does nothing.
+
+use super::{Decision, Given, end_attempt, open, stop};
+use crate::event::Change;
+use crate::hold::{Hold, HoldReason};
+use crate::ids::StepId;
+use crate::outcome::FailureClass;
+use crate::plan::DeadlineThen;
+use crate::record::{Key, Phase, Status};
+use crate::refusal::Halt;
+use crate::view::View;
+
+/// The timers that exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TimerKind {
+    /// A step is tried again.
+    Retry,
+    /// A timer step's time has come.
+    Hold,
+    /// A step's total time is used up.
+    GiveUp,
+    /// A claim expires; taking over needs more than this (see the scheduler).
+    Claim,
+    /// The task's deadline.
+    Deadline,
+    /// An ended task is removed; not a command, the scheduler erases.
+    Remove,
+    /// A submission that wrote ahead may have been given up.
+    Birth,
+}
+
+impl TimerKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [
+        Self::Retry,
+        Self::Hold,
+        Self::GiveUp,
+        Self::Claim,
+        Self::Deadline,
+        Self::Remove,
+        Self::Birth,
+    ];
+
+    /// Gives the word in index entries.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Hold => "hold",
+            Self::GiveUp => "give_up",
+            Self::Claim => "claim",
+            Self::Deadline => "deadline",
+            Self::Remove => "remove",
+            Self::Birth => "birth",
+        }
+    }
+}
+
+pub(super) fn fire_step(
+    view: &View,
+    step: &StepId,
+    kind: TimerKind,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    view.need([Key::Header, Key::Definition(step.clone()), Key::Step(step.clone())])?;
+    let (definition, state) = (view.definition(step)?, view.step(step)?);
+    let wanted = match view.header()?.phase {
+        Phase::Main => !definition.finally,
+        Phase::Finally { .. } => definition.finally,
+        Phase::Closing { .. } | Phase::Ended { .. } => false,
+    };
+    if !wanted {
+        return Ok(Decision::nothing());
+    }
+    match (kind, &state.status) {
+        (TimerKind::Retry, Status::Retrying { at }) if *at <= given.now => {
+            Ok(open::ready(definition, &state, given.now, None, false).into())
+        }
+        (TimerKind::Hold, Status::Held { hold })
+            if hold.reason == HoldReason::Timer && hold.due.is_some_and(|due| due <= given.now) =>
+        {
+            Ok(Change::TimerFired { step: step.clone() }.into())
+        }
+        (TimerKind::GiveUp, Status::Ready { .. } | Status::Retrying { .. })
+            if state.give_up_at.is_some_and(|at| at <= given.now) =>
+        {
+            view.need([Key::Claim(step.clone())])?;
+            if view.claim(step)?.is_some() {
+                return Ok(Decision::nothing()); // the attempt ends by then, or its claim dies
+            }
+            let class = FailureClass::Timeout;
+            let message = "its total time is used up";
+            end_attempt::fail_for_good(view, definition, &state, class, message, given)
+        }
+        (
+            TimerKind::Retry
+            | TimerKind::Hold
+            | TimerKind::GiveUp
+            | TimerKind::Claim
+            | TimerKind::Deadline
+            | TimerKind::Remove
+            | TimerKind::Birth,
+            _,
+        ) => Ok(Decision::nothing()),
+    }
+}
+
+pub(super) fn fire_task(view: &View, kind: TimerKind, given: &Given) -> Result<Decision, Halt> {
+    view.need([Key::Header, Key::Gate, Key::Meta])?;
+    let header = view.header()?;
+    let due = header.deadline_at.is_some_and(|at| at <= given.now);
+    if kind != TimerKind::Deadline || header.phase != Phase::Main || !due {
+        return Ok(Decision::nothing());
+    }
+    let then = view.meta()?.deadline.map_or(DeadlineThen::Pause, |deadline| deadline.then);
+    let mut changes = vec![Change::DeadlinePassed];
+    match then {
+        DeadlineThen::Pause => {
+            let message = "its deadline has passed and its plan pauses it".to_owned();
+            let hold = Hold { reason: HoldReason::Paused, message, since: given.now, due: None };
+            changes.push(Change::TaskHeld { hold });
+        }
+        DeadlineThen::Fail => {
+            changes.push(Change::TaskFailing { reason: "its deadline has passed".to_owned() });
+        }
+        DeadlineThen::Stop => {
+            let reason = Some("its deadline has passed".to_owned());
+            changes.extend(stop::decide(view, reason)?.changes);
+        }
+    }
+    Ok(changes.into())
+}

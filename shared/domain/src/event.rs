@@ -1,0 +1,362 @@
+//! What has happened: the facts a task's log is made of, and two that are not logged.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::commit::CommitId;
+use crate::hold::{Answer, Hold, HoldReason};
+use crate::ids::{Kind, Principal, Queue, StepId, WorkerId};
+use crate::outcome::FailureClass;
+use crate::record::{Claim, DecodeError, Ending, FORMAT, SkipReason};
+use crate::time::Time;
+
+/// One thing that happened to a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Change {
+    /// The task was accepted.
+    TaskSubmitted {
+        /// What it is for.
+        kind: Kind,
+        /// Who owns it.
+        owner: Principal,
+        /// Its steps, `finally` steps not counted.
+        steps: u32,
+        /// Digest of the submitted body.
+        plan_sha256: String,
+    },
+    /// The first attempt of the task started.
+    TaskStarted {
+        /// Of which step.
+        step: StepId,
+        /// On which worker.
+        worker: WorkerId,
+    },
+    /// The next chunk of steps without needs was opened.
+    RootsOpened {
+        /// The chunk.
+        chunk: u32,
+    },
+    /// A worker may claim the step.
+    StepReady {
+        /// The step.
+        step: StepId,
+        /// The number its next start has.
+        attempt: u32,
+        /// The round.
+        round: u32,
+        /// Where it waits.
+        queue: Queue,
+        /// Digest of its resolved input, if templates were resolved.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        with_sha256: Option<String>,
+        /// When all attempts must have ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        give_up_at: Option<Time>,
+        /// True if a person's answer made it ready: its count of attempts starts again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        afresh: bool,
+    },
+    /// A held step is resolved and released once more.
+    StepReopened {
+        /// The step.
+        step: StepId,
+    },
+    /// The step does not move.
+    StepHeld {
+        /// The step.
+        step: StepId,
+        /// Why.
+        hold: Hold,
+    },
+    /// The step will not run.
+    StepSkipped {
+        /// The step.
+        step: StepId,
+        /// Why.
+        reason: SkipReason,
+    },
+    /// A timer step's time has come.
+    TimerFired {
+        /// The step.
+        step: StepId,
+    },
+    /// An attempt worked, and with it the step.
+    StepSucceeded {
+        /// The step.
+        step: StepId,
+        /// The attempt.
+        attempt: u32,
+        /// The round.
+        round: u32,
+        /// Who ran it.
+        worker: WorkerId,
+        /// When it started.
+        started_at: Time,
+        /// Digest of its output.
+        output_sha256: String,
+        /// Digest, name and size of what it left.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        artifacts: Vec<ArtifactFact>,
+        /// What the attempt cost.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        cost_usd_micros: u64,
+        /// The checkpoint it makes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checkpoint: Option<String>,
+    },
+    /// A step's outcome added steps to the plan.
+    StepsAdded {
+        /// The step whose outcome it was.
+        by: StepId,
+        /// The new steps and how many of their needs are not settled.
+        steps: Vec<(StepId, u32)>,
+        /// Digest of their definitions.
+        definitions_sha256: String,
+    },
+    /// An attempt did not work.
+    AttemptFailed {
+        /// The step.
+        step: StepId,
+        /// The attempt.
+        attempt: u32,
+        /// Who ran it.
+        worker: WorkerId,
+        /// When it started.
+        started_at: Time,
+        /// How it failed.
+        class: FailureClass,
+        /// What it said.
+        message: String,
+        /// What it cost.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        cost_usd_micros: u64,
+        /// False if the attempt does not count against the step's limit.
+        charged: bool,
+    },
+    /// The step is tried again later.
+    RetryScheduled {
+        /// The step.
+        step: StepId,
+        /// When.
+        at: Time,
+    },
+    /// The step failed for good.
+    StepFailed {
+        /// The step.
+        step: StepId,
+        /// How.
+        class: FailureClass,
+        /// Why.
+        message: String,
+    },
+    /// A step's failure opened a new round of an earlier step and all between.
+    RoundOpened {
+        /// The step that failed.
+        by: StepId,
+        /// Where the round begins.
+        from: StepId,
+        /// The round's number.
+        round: u32,
+        /// Its steps and how many of their needs lie within.
+        steps: Vec<(StepId, u32)>,
+    },
+    /// A chunk of a settled step's dependents was told.
+    DependentsTold {
+        /// The settled step.
+        step: StepId,
+        /// The chunk.
+        chunk: u32,
+    },
+    /// Nothing new starts in the whole task.
+    TaskHeld {
+        /// Why.
+        hold: Hold,
+    },
+    /// A hold of the task ended.
+    TaskReleased {
+        /// Which.
+        reason: HoldReason,
+    },
+    /// A person answered a hold; what follows from it comes next.
+    HoldAnswered {
+        /// The step, or the task itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<StepId>,
+        /// The hold.
+        reason: HoldReason,
+        /// What was said.
+        answer: Answer,
+        /// In the person's words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    },
+    /// The deadline has passed.
+    DeadlinePassed,
+    /// A stop was asked for.
+    StopRequested {
+        /// In the asker's words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// The task is failing: nothing more of its plan starts.
+    TaskFailing {
+        /// Why.
+        reason: String,
+    },
+    /// No attempt of the old epoch can start, commit or send any more.
+    EpochRaised {
+        /// The new epoch.
+        epoch: u32,
+    },
+    /// The `finally` steps begin.
+    FinallyStarted {
+        /// How the task will end.
+        ending: Ending,
+    },
+    /// The task has ended.
+    TaskEnded {
+        /// How.
+        ending: Ending,
+        /// When everything about it is removed.
+        remove_at: Time,
+    },
+    /// Index entries of steps that never settled are gone.
+    EntriesCleared,
+    /// Not logged: a worker holds the step.
+    StepClaimed {
+        /// The step.
+        step: StepId,
+        /// The claim.
+        claim: Claim,
+    },
+    /// Not logged: a worker still holds the step.
+    ClaimRenewed {
+        /// The step.
+        step: StepId,
+        /// Until when.
+        expires_at: Time,
+        /// What the handler says of its progress.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        details: Option<String>,
+    },
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// An artifact as the log names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactFact {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of its content.
+    pub sha256: String,
+}
+
+impl Change {
+    /// True if the change goes into the log and so moves the header.
+    pub fn is_logged(&self) -> bool {
+        !matches!(self, Self::StepClaimed { .. } | Self::ClaimRenewed { .. })
+    }
+
+    /// Gives the event's type, as the log and the API name it.
+    pub fn type_name(&self) -> String {
+        let value = serde_json::to_value(self).expect("events are plain data");
+        value["type"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// One entry of a task's log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its number; the first is 0.
+    pub sequence: u64,
+    /// When, by the store's clock; never before the event before it.
+    pub at: Time,
+    /// Who caused it.
+    pub actor: Principal,
+    /// What happened.
+    #[serde(flatten)]
+    pub change: Change,
+}
+
+/// An event as it is stored: commit id, hash, format and JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredEvent {
+    /// The commit that wrote it.
+    pub commit: CommitId,
+    /// SHA-256 over the hash before it, its commit's id and its own JSON, in hex.
+    pub hash: String,
+    /// The event.
+    pub event: Event,
+}
+
+/// The hash that the first event's hash is chained to.
+pub const FIRST_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+/// Characters of a hash in hex.
+const HASH_CHARS: usize = 64;
+
+/// Chains one event's commit id and JSON to the hash before it.
+fn chain(before: &str, commit: CommitId, json: &[u8]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(before.as_bytes());
+    hash.update(commit.to_string().as_bytes());
+    hash.update(json);
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Encodes an event behind the one with hash `before`; gives the bytes and its own hash.
+pub fn encode_event(event: &Event, commit: CommitId, before: &str) -> (Vec<u8>, String) {
+    let json = serde_json::to_vec(event).expect("events are plain data");
+    let hash = chain(before, commit, &json);
+    let mut bytes = Vec::with_capacity(CommitId::CHARS + HASH_CHARS + json.len() + 4);
+    bytes.extend_from_slice(commit.to_string().as_bytes());
+    bytes.extend_from_slice(hash.as_bytes());
+    bytes.extend_from_slice(format!("{FORMAT} ").as_bytes());
+    bytes.extend_from_slice(&json);
+    (bytes, hash)
+}
+
+/// Decodes a stored event, without checking its hash.
+pub fn decode_event(number: u64, bytes: &[u8]) -> Result<StoredEvent, DecodeError> {
+    let (commit, hash, json) = split_event(number, bytes)?;
+    let event = serde_json::from_slice(json).map_err(|error| malformed(number, &error))?;
+    Ok(StoredEvent { commit, hash: hash.to_owned(), event })
+}
+
+/// Checks that a stored event follows the one with hash `before`; gives its hash.
+pub fn verify_event(number: u64, bytes: &[u8], before: &str) -> Result<String, DecodeError> {
+    let (commit, hash, json) = split_event(number, bytes)?;
+    if chain(before, commit, json) != hash {
+        return Err(malformed(number, &"its content does not match its hash"));
+    }
+    let event = decode_event(number, bytes)?.event;
+    if event.sequence != number {
+        return Err(malformed(number, &"its number does not match its place"));
+    }
+    Ok(hash.to_owned())
+}
+
+fn malformed(number: u64, reason: &dyn std::fmt::Display) -> DecodeError {
+    DecodeError::Malformed { field: format!("event {number}"), reason: reason.to_string() }
+}
+
+fn split_event(number: u64, bytes: &[u8]) -> Result<(CommitId, &str, &[u8]), DecodeError> {
+    let fault = || malformed(number, &"it does not start with a commit id, a hash and a format");
+    let (commit, rest) = CommitId::parse_prefix(bytes).ok_or_else(fault)?;
+    let (hash, rest) = rest.split_at_checked(HASH_CHARS).ok_or_else(fault)?;
+    let hash = std::str::from_utf8(hash).map_err(|_| fault())?;
+    let space = rest.iter().position(|byte| *byte == b' ').ok_or_else(fault)?;
+    let found: u32 = std::str::from_utf8(&rest[..space])
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(fault)?;
+    if found > FORMAT {
+        return Err(DecodeError::Newer { field: format!("event {number}"), found });
+    }
+    Ok((commit, hash, &rest[space + 1..]))
+}

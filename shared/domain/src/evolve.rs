@@ -1,0 +1,425 @@
+//! The only place where a task's records change: one match over what has happened.
+//!
+//! Live running, recovery and `verify` all use it. It halts with `Need` where a record that
+//! the change touches is not known, so a decision and its evolution ask for the same records.
+
+use crate::event::{Change, Event};
+use crate::hold::{Hold, HoldClass};
+use crate::ids::StepId;
+use crate::plan::When;
+use crate::record::{
+    Dependent, Ending, Header, Key, LastFailure, Phase, Record, SkipReason, Status, StepState,
+};
+use crate::refusal::Halt;
+use crate::time::Time;
+use crate::view::{Todo, View};
+
+/// Carries out one event on the view.
+pub fn evolve(view: &mut View, event: &Event) -> Result<(), Halt> {
+    change(view, event)?;
+    if event.change.is_logged() {
+        let at = event.at;
+        view.edit_header(|header| {
+            header.changed_at = at;
+            header.state = header.shown();
+        })?;
+        follow(view)?;
+    }
+    Ok(())
+}
+
+/// Names what the header now calls for.
+fn follow(view: &mut View) -> Result<(), Halt> {
+    let todo = header_todo(view.header()?);
+    if let Some(todo) = todo
+        && !view.todo.contains(&todo)
+    {
+        view.todo.push_back(todo);
+    }
+    Ok(())
+}
+
+/// Says what a header alone calls for; also what the `work` index entry of a header means.
+pub fn header_todo(header: &Header) -> Option<Todo> {
+    match header.phase {
+        Phase::Main if header.roots_from.is_some() => Some(Todo::Roots),
+        Phase::Main if header.open == 0 && header.task_holds == 0 => Some(Todo::Verify),
+        Phase::Closing { .. } => Some(Todo::Advance),
+        Phase::Finally { .. } if header.finally_open == 0 => Some(Todo::Advance),
+        Phase::Main | Phase::Finally { .. } | Phase::Ended { .. } => None,
+    }
+}
+
+fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
+    let at = event.at;
+    match &event.change {
+        Change::TaskSubmitted { steps, plan_sha256, .. } => {
+            task_submitted(view, at, *steps, plan_sha256)
+        }
+        Change::TaskStarted { .. } => view.edit_header(|header| header.started = true),
+        Change::RootsOpened { chunk } => roots_opened(view, *chunk),
+        Change::StepReady { step, .. } => step_ready(view, step, event),
+        Change::StepReopened { step } => {
+            leave(view, step)?;
+            enter(view, step, Status::Pending)?;
+            view.todo.push_back(Todo::Release(step.clone()));
+            Ok(())
+        }
+        Change::StepHeld { step, hold } => {
+            leave(view, step)?;
+            enter(view, step, Status::Held { hold: hold.clone() })
+        }
+        Change::StepSkipped { step, reason } => {
+            settle(view, step, Status::Skipped { at, reason: *reason })
+        }
+        Change::TimerFired { step } => settle(view, step, Status::Succeeded { at }),
+        Change::StepSucceeded { step, cost_usd_micros, checkpoint, .. } => {
+            let (cost, checkpoint) = (*cost_usd_micros, checkpoint.clone());
+            view.put(Key::Claim(step.clone()), None)?;
+            view.edit_header(|header| {
+                header.attempts += 1;
+                header.cost_usd_micros = header.cost_usd_micros.saturating_add(cost);
+                header.checkpoint = checkpoint.or(header.checkpoint.take());
+            })?;
+            settle(view, step, Status::Succeeded { at })
+        }
+        Change::StepsAdded { by, steps, .. } => steps_added(view, by, steps),
+        Change::AttemptFailed { .. } => attempt_failed(view, event),
+        Change::RetryScheduled { step, at } => {
+            leave(view, step)?;
+            enter(view, step, Status::Retrying { at: *at })
+        }
+        Change::StepFailed { step, .. } => settle(view, step, Status::Failed { at }),
+        Change::RoundOpened { by, round, steps, .. } => round_opened(view, by, *round, steps),
+        Change::DependentsTold { step, chunk } => dependents_told(view, step, *chunk),
+        Change::TaskHeld { hold } => task_held(view, hold),
+        Change::TaskReleased { reason } => {
+            view.edit_gate(|gate| gate.holds.retain(|hold| hold.reason != *reason))?;
+            let left = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
+            view.edit_header(|header| header.task_holds = left)
+        }
+        Change::HoldAnswered { .. } => Ok(()), // a fact; what follows from it has its own events
+        Change::DeadlinePassed => view.edit_header(|header| header.deadline_at = None),
+        Change::StopRequested { reason } => stop_requested(view, event, reason.clone()),
+        Change::TaskFailing { reason } => {
+            view.edit_gate(|gate| gate.closed = true)?;
+            view.edit_header(|header| {
+                header.phase = Phase::Closing { ending: Ending::Failed };
+                header.failure = Some(reason.clone());
+            })
+        }
+        Change::EpochRaised { epoch } => view.edit_gate(|gate| gate.epoch = *epoch),
+        Change::FinallyStarted { ending } => finally_started(view, *ending),
+        Change::TaskEnded { ending, remove_at } => view.edit_header(|header| {
+            header.phase = Phase::Ended { ending: *ending, at };
+            header.remove_at = Some(*remove_at);
+            header.deadline_at = None;
+            header.uncleared = header.open + header.finally_open > 0;
+        }),
+        Change::EntriesCleared => view.edit_header(|header| header.uncleared = false),
+        Change::StepClaimed { step, claim } => {
+            view.put(Key::Claim(step.clone()), Some(Record::Claim(claim.clone())))
+        }
+        Change::ClaimRenewed { step, expires_at, details } => {
+            let Some(mut claim) = view.claim(step)?.cloned() else { return Ok(()) };
+            claim.expires_at = *expires_at;
+            claim.details = details.clone().or(claim.details);
+            view.put(Key::Claim(step.clone()), Some(Record::Claim(claim)))
+        }
+    }
+}
+
+fn task_submitted(view: &mut View, at: Time, steps: u32, sha256: &str) -> Result<(), Halt> {
+    let meta = view.meta()?;
+    let deadline_at = meta.deadline.map(|deadline| match deadline.when {
+        When::In(span) => at.after(span),
+        When::At(time) => time,
+    });
+    let finally_open = u32::try_from(meta.finally.len()).expect("fewer than the limit of steps");
+    let header = Header::new(at, sha256, steps, finally_open, deadline_at);
+    view.put(Key::Header, Some(Record::Header(header)))?;
+    if view.names(&Key::Roots(1))?.is_empty() {
+        return roots_opened(view, 0);
+    }
+    view.edit_header(|header| header.roots_from = Some(0))
+}
+
+fn stop_requested(view: &mut View, event: &Event, reason: Option<String>) -> Result<(), Halt> {
+    let stop = crate::record::Stop { by: event.actor.clone(), at: event.at, reason };
+    view.edit_gate(|gate| {
+        gate.closed = true;
+        gate.stop = Some(stop);
+        gate.holds.clear();
+    })?;
+    view.edit_header(|header| {
+        header.phase = Phase::Closing { ending: Ending::Cancelled };
+        header.task_holds = 0;
+    })
+}
+
+fn task_held(view: &mut View, hold: &Hold) -> Result<(), Halt> {
+    view.edit_gate(|gate| {
+        gate.holds.retain(|other| other.reason != hold.reason);
+        gate.holds.push(hold.clone());
+    })?;
+    let holds = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
+    view.edit_header(|header| header.task_holds = holds)
+}
+
+fn roots_opened(view: &mut View, chunk: u32) -> Result<(), Halt> {
+    let next = view.names(&Key::Roots(chunk + 1))?.first().map(|_| chunk + 1);
+    let roots = view.names(&Key::Roots(chunk))?.to_vec();
+    view.need(roots.iter().map(|step| Key::Step(step.clone())))?;
+    for step in &roots {
+        open(view, step)?;
+    }
+    view.edit_header(|header| header.roots_from = next)
+}
+
+/// Gives a step without open needs its state record, so that it gets released.
+pub(crate) fn open(view: &mut View, step: &StepId) -> Result<(), Halt> {
+    if view.get(&Key::Step(step.clone()))?.is_none() {
+        view.put(Key::Step(step.clone()), Some(Record::Step(StepState::pending(0))))?;
+    }
+    view.todo.push_back(Todo::Release(step.clone()));
+    Ok(())
+}
+
+/// Takes a step out of the counts that its status stands in.
+fn leave(view: &mut View, step: &StepId) -> Result<(), Halt> {
+    let state = view.step(step)?;
+    view.edit_header(|header| match &state.status {
+        Status::Ready { .. } | Status::Retrying { .. } => header.active -= 1,
+        Status::Held { hold } => match hold.reason.class() {
+            HoldClass::Waiting => header.waiting -= 1,
+            HoldClass::Blocked => header.blocked -= 1,
+        },
+        Status::Succeeded { .. } => header.succeeded -= 1,
+        Status::Failed { .. } => header.failed -= 1,
+        Status::Skipped { .. } => header.skipped -= 1,
+        Status::Pending => {}
+    })
+}
+
+/// Sets a step's status and puts the step into the counts that it stands in.
+fn enter(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
+    view.edit_header(|header| match &status {
+        Status::Ready { .. } | Status::Retrying { .. } => header.active += 1,
+        Status::Held { hold } => match hold.reason.class() {
+            HoldClass::Waiting => header.waiting += 1,
+            HoldClass::Blocked => header.blocked += 1,
+        },
+        Status::Succeeded { .. } => header.succeeded += 1,
+        Status::Failed { .. } => header.failed += 1,
+        Status::Skipped { .. } => header.skipped += 1,
+        Status::Pending => {}
+    })?;
+    view.edit_step(step, |state| state.status = status)
+}
+
+fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt> {
+    let Change::StepReady { attempt, queue, with_sha256, give_up_at, afresh, .. } = &event.change
+    else {
+        return Ok(());
+    };
+    leave(view, step)?;
+    enter(view, step, Status::Ready { since: event.at, queue: queue.clone() })?;
+    view.edit_step(step, |state| {
+        state.attempt = *attempt;
+        state.resolved |= with_sha256.is_some();
+        if *afresh {
+            state.charged = 0;
+            state.first_ready_at = None;
+        }
+        state.first_ready_at.get_or_insert(event.at);
+        state.give_up_at = *give_up_at;
+    })
+}
+
+fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
+    let Change::AttemptFailed { step, attempt, class, message, cost_usd_micros, charged, .. } =
+        &event.change
+    else {
+        return Ok(());
+    };
+    let failure =
+        LastFailure { class: *class, message: message.clone(), attempt: *attempt, at: event.at };
+    view.put(Key::Claim(step.clone()), None)?;
+    view.edit_header(|header| {
+        header.attempts += 1;
+        header.cost_usd_micros = header.cost_usd_micros.saturating_add(*cost_usd_micros);
+    })?;
+    view.edit_step(step, |state| {
+        state.attempt = attempt + 1;
+        state.charged += u32::from(*charged);
+        state.failure = Some(failure);
+    })
+}
+
+/// Settles a step and tells its dependents, unless steps it has added are still open.
+fn settle(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
+    let finally = view.definition(step)?.finally;
+    leave(view, step)?;
+    enter(view, step, status)?;
+    view.edit_header(|header| {
+        if finally {
+            header.finally_open -= 1;
+        } else {
+            header.open -= 1;
+        }
+    })?;
+    let mut next = Some(step.clone());
+    while let Some(step) = next.take() {
+        if view.step(&step)?.added_open > 0 || !view.step(&step)?.is_settled() {
+            break;
+        }
+        next = tell(view, &step)?;
+    }
+    Ok(())
+}
+
+/// Tells a settled step's dependents; gives the step that added it, if that may be next.
+fn tell(view: &mut View, step: &StepId) -> Result<Option<StepId>, Halt> {
+    let definition = view.definition(step)?.clone();
+    tell_each(view, step, &definition.dependents)?;
+    if definition.dependents_chunks > 0 {
+        view.edit_step(step, |state| state.telling = Some(0))?;
+        view.todo.push_back(Todo::Tell(step.clone()));
+        return Ok(None);
+    }
+    told(view, step)
+}
+
+fn told(view: &mut View, step: &StepId) -> Result<Option<StepId>, Halt> {
+    let first = !view.step(step)?.told;
+    view.edit_step(step, |state| {
+        state.told = true;
+        state.telling = None;
+    })?;
+    let parent = view.definition(step)?.added_by.clone();
+    if let Some(parent) = &parent
+        && first
+    {
+        view.edit_step(parent, |state| state.added_open -= 1)?;
+    }
+    Ok(parent.filter(|_| first))
+}
+
+fn dependents_told(view: &mut View, step: &StepId, chunk: u32) -> Result<(), Halt> {
+    let chunks = view.definition(step)?.dependents_chunks;
+    let dependents = view.dependents(step, chunk)?.to_vec();
+    tell_each(view, step, &dependents)?;
+    if chunk + 1 < chunks {
+        view.edit_step(step, |state| state.telling = Some(chunk + 1))?;
+        view.todo.push_back(Todo::Tell(step.clone()));
+        return Ok(());
+    }
+    let mut next = told(view, step)?;
+    while let Some(parent) = next.take() {
+        if view.step(&parent)?.added_open == 0 && view.step(&parent)?.is_settled() {
+            next = tell(view, &parent)?;
+        }
+    }
+    Ok(())
+}
+
+/// A dependent is told once by each step it needs, and once more in each redone round that
+/// both belong to (then their rounds are equal).
+fn tell_each(view: &mut View, step: &StepId, dependents: &[Dependent]) -> Result<(), Halt> {
+    view.need(dependents.iter().map(|dependent| Key::Step(dependent.step.clone())))?;
+    let state = view.step(step)?;
+    let skipped = matches!(
+        state.status,
+        Status::Skipped { reason: SkipReason::Condition | SkipReason::Need, .. }
+    );
+    for dependent in dependents {
+        let key = Key::Step(dependent.step.clone());
+        let mut waiting = match view.get(&key)? {
+            Some(Record::Step(waiting)) => waiting.clone(),
+            _ => StepState::pending(dependent.needs),
+        };
+        let again = state.told && waiting.round != state.round;
+        if again || waiting.remaining == 0 {
+            continue;
+        }
+        waiting.remaining -= 1;
+        waiting.need_skipped |= skipped && !dependent.tolerant;
+        if waiting.remaining == 0 {
+            view.todo.push_back(Todo::Release(dependent.step.clone()));
+        }
+        view.put(key, Some(Record::Step(waiting)))?;
+    }
+    Ok(())
+}
+
+fn steps_added(view: &mut View, by: &StepId, steps: &[(StepId, u32)]) -> Result<(), Halt> {
+    let count = u32::try_from(steps.len()).expect("fewer than the limit of steps");
+    view.edit_header(|header| {
+        header.steps += count;
+        header.open += count;
+        header.order_chunks += 1;
+    })?;
+    view.edit_step(by, |state| state.added_open += count)?;
+    for (step, remaining) in steps {
+        let key = Key::Step(step.clone());
+        view.put(key, Some(Record::Step(StepState::pending(*remaining))))?;
+        if *remaining == 0 {
+            view.todo.push_back(Todo::Release(step.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn round_opened(
+    view: &mut View,
+    by: &StepId,
+    round: u32,
+    steps: &[(StepId, u32)],
+) -> Result<(), Halt> {
+    view.need(steps.iter().map(|(step, _)| Key::Step(step.clone())))?;
+    for (step, remaining) in steps {
+        let settled = view.step(step)?.is_settled();
+        leave(view, step)?;
+        enter(view, step, Status::Pending)?;
+        view.edit_step(step, |state| {
+            state.round = round;
+            state.remaining = *remaining;
+            state.need_skipped = false;
+            state.charged = 0;
+            state.first_ready_at = None;
+            state.give_up_at = None;
+            state.resolved = false;
+            if step == by {
+                state.redone += 1;
+            } else {
+                state.attempt += 1;
+            }
+        })?;
+        if settled {
+            view.edit_header(|header| header.open += 1)?;
+        }
+        if *remaining == 0 {
+            view.todo.push_back(Todo::Release(step.clone()));
+        }
+    }
+    view.edit_header(|header| header.round = round)
+}
+
+fn finally_started(view: &mut View, ending: Ending) -> Result<(), Halt> {
+    let steps = view.meta()?.finally.clone();
+    view.need(steps.iter().map(|step| Key::Definition(step.clone())))?;
+    view.need(steps.iter().map(|step| Key::Step(step.clone())))?;
+    view.edit_gate(|gate| gate.closed = true)?;
+    view.edit_header(|header| header.phase = Phase::Finally { ending })?;
+    for step in &steps {
+        if view.definition(step)?.needs_count == 0 {
+            open(view, step)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives the time at which a passing event may be stamped: never before the last one's.
+pub fn event_time(header: Option<&Header>, now: Time) -> Time {
+    header.map_or(now, |header| now.max(header.changed_at))
+}

@@ -1,0 +1,120 @@
+//! Holds: why a step or task does not move, and who or what ends that.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Time;
+
+/// Why something does not move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldReason {
+    /// A timer step waits for its time.
+    Timer,
+    /// Nothing new starts: `on_failure: pause`, or a deadline under `then: pause`.
+    Paused,
+    /// A step has failed for good and the owner decides.
+    Failures,
+    /// A step's attempts were lost with their workers, up to its limit.
+    WorkerDied,
+    /// The checks of completion do not hold.
+    Verification,
+}
+
+/// Whether a hold ends by itself or needs a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldClass {
+    /// Ends by itself or by what it waits for.
+    Waiting,
+    /// Needs a person.
+    Blocked,
+}
+
+/// What a person may say to a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Go on: run the step again, or lift the task's hold.
+    Retry,
+    /// Go on without: the step counts as skipped, the check as passed.
+    Skip,
+    /// Stop the task (`halt`).
+    Stop,
+}
+
+impl HoldReason {
+    /// Gives the word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Timer => "timer",
+            Self::Paused => "paused",
+            Self::Failures => "failures",
+            Self::WorkerDied => "worker_died",
+            Self::Verification => "verification",
+        }
+    }
+
+    /// Says whether a person is needed.
+    pub fn class(self) -> HoldClass {
+        match self {
+            Self::Timer => HoldClass::Waiting,
+            Self::Paused | Self::Failures | Self::WorkerDied | Self::Verification => {
+                HoldClass::Blocked
+            }
+        }
+    }
+
+    /// Gives the answers that end it; the first is the suggested one.
+    pub fn answers(self) -> &'static [Answer] {
+        match self {
+            Self::Timer => &[Answer::Skip, Answer::Stop],
+            Self::Paused => &[Answer::Retry, Answer::Stop],
+            Self::Failures | Self::WorkerDied => &[Answer::Retry, Answer::Skip, Answer::Stop],
+            Self::Verification => &[Answer::Skip, Answer::Retry, Answer::Stop],
+        }
+    }
+}
+
+impl fmt::Display for HoldReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Answer {
+    /// Gives the word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Skip => "skip",
+            Self::Stop => "stop",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Retry, Self::Skip, Self::Stop].into_iter().find(|answer| answer.as_str() == text)
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One open hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// Why.
+    pub reason: HoldReason,
+    /// What happened, in words.
+    pub message: String,
+    /// Since when.
+    pub since: Time,
+    /// When it ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<Time>,
+}

@@ -1,0 +1,304 @@
+//! Names: tasks, steps, principals, workers, queues. Each is checked once, when it enters.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Partitions of an installation, fixed at its first start: enough to share out among
+/// schedulers, few enough to walk all of them for one page of a list.
+pub const PARTITIONS: u8 = 64;
+/// Bytes of a user-chosen name: fits any file name, AMQP short string and metric label.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Bytes of a principal, `kind:name`.
+pub const PRINCIPAL_BYTES_MAX: usize = 128;
+/// Characters of a task id after its partition: 65 bits, 5 bits a character.
+const TASK_ID_CHARS: usize = 13;
+/// Crockford's alphabet in lower case: no `i`, `l`, `o`, `u`, so ids can be read aloud.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// Says why a name was not accepted; the text fits after "failed to".
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NameFault(pub String);
+
+/// The rule of user-chosen names, in the words of the error.
+pub const NAME_RULE: &str = "a letter or digit, then up to 63 letters, digits, `.`, `_` or `-`";
+
+/// Checks a user-chosen name against [`NAME_RULE`].
+pub fn check_name(text: &str) -> Result<(), NameFault> {
+    let mut bytes = text.bytes();
+    let head = bytes.next().is_some_and(|b| b.is_ascii_alphanumeric());
+    let tail = bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+    if head && tail && text.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
+    Err(NameFault(format!("expected {NAME_RULE}, found `{shown}` ({} bytes)", text.len())))
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(schemars::JsonSchema)]
+        #[serde(try_from = "String", into = "String")]
+        #[schemars(extend("pattern" = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"))]
+        pub struct $type(String);
+
+        impl $type {
+            /// Checks and takes a name.
+            pub fn new(text: impl Into<String>) -> Result<Self, NameFault> {
+                let text = text.into();
+                check_name(&text)?;
+                Ok(Self(text))
+            }
+
+            /// Gives the name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = NameFault;
+            fn try_from(text: String) -> Result<Self, NameFault> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> String {
+                name.0
+            }
+        }
+    };
+}
+
+name! {
+    /// Names a step within its plan.
+    StepId
+}
+name! {
+    /// Names a queue: where a step waits for a worker.
+    Queue
+}
+name! {
+    /// Names a handler: the code that a step's `uses` runs.
+    HandlerName
+}
+name! {
+    /// Names one worker process; new at each start of a process.
+    WorkerId
+}
+name! {
+    /// Says what a task is for, such as `release-notes`; chosen by its author.
+    Kind
+}
+
+/// One of the [`PARTITIONS`]; all keys of one share a Redis hash tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition(u8);
+
+impl Partition {
+    /// Takes a number below [`PARTITIONS`].
+    pub fn new(number: u8) -> Option<Self> {
+        (number < PARTITIONS).then_some(Self(number))
+    }
+
+    /// Gives the number.
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    /// Walks all partitions in order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..PARTITIONS).map(Self)
+    }
+}
+
+/// Identifies a task; carries its partition: `t` + two hex digits + `-` + 13 characters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TaskId(String);
+
+impl TaskId {
+    /// Makes the id that a principal's idempotency key always leads to.
+    pub fn keyed(principal: &Principal, key: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"standfast task\0");
+        hash.update(principal.as_str().as_bytes());
+        hash.update(b"\0");
+        hash.update(key.as_bytes());
+        Self::from_bytes(&hash.finalize())
+    }
+
+    /// Makes an id from 16 random bytes.
+    pub fn random(bytes: [u8; 16]) -> Self {
+        Self::from_bytes(&Sha256::digest(bytes))
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        let mut text = format!("t{:02x}-", bytes[0] % PARTITIONS);
+        let mut bits = bytes[1..].iter().flat_map(|byte| (0..8).map(move |i| byte >> i & 1));
+        for _ in 0..TASK_ID_CHARS {
+            let index = bits.by_ref().take(5).fold(0, |sum, bit| sum << 1 | usize::from(bit));
+            text.push(char::from(ALPHABET[index]));
+        }
+        Self(text)
+    }
+
+    /// Reads an id that came from outside.
+    pub fn parse(text: &str) -> Result<Self, NameFault> {
+        let fault = || {
+            let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
+            NameFault(format!("expected a task id such as `t07-4k9v2mq8r5x1c`, found `{shown}`"))
+        };
+        let (partition, rest) =
+            text.strip_prefix('t').and_then(|t| t.split_once('-')).ok_or_else(fault)?;
+        let number = u8::from_str_radix(partition, 16).map_err(|_| fault())?;
+        let right = partition.len() == 2
+            && number < PARTITIONS
+            && partition.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
+            && rest.len() == TASK_ID_CHARS
+            && rest.bytes().all(|b| ALPHABET.contains(&b));
+        if right { Ok(Self(text.to_owned())) } else { Err(fault()) }
+    }
+
+    /// Gives the partition that all records of the task live in.
+    pub fn partition(&self) -> Partition {
+        Partition(u8::from_str_radix(&self.0[1..3], 16).expect("checked when the id was made"))
+    }
+
+    /// Gives the id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for TaskId {
+    type Error = NameFault;
+    fn try_from(text: String) -> Result<Self, NameFault> {
+        Self::parse(&text)
+    }
+}
+
+impl From<TaskId> for String {
+    fn from(id: TaskId) -> String {
+        id.0
+    }
+}
+
+/// Who acts: `user:ana`, `service:billing`, `worker:w1`, `group:finance`.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(extend("pattern" = "^(user|service|worker|group):[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}$"))]
+pub struct Principal(String);
+
+impl Principal {
+    /// Reads `kind:name`; kind is `user`, `service`, `worker` or `group`.
+    pub fn new(text: impl Into<String>) -> Result<Self, NameFault> {
+        let text = text.into();
+        let right = text.split_once(':').is_some_and(|(kind, name)| {
+            matches!(kind, "user" | "service" | "worker" | "group")
+                && name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@+-".contains(&b))
+        });
+        if right && text.len() <= PRINCIPAL_BYTES_MAX {
+            return Ok(Self(text));
+        }
+        let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
+        Err(NameFault(format!(
+            "expected `user:`, `service:`, `worker:` or `group:` and a name, found `{shown}`"
+        )))
+    }
+
+    /// Gives the person of the embedded mode, who owns the file.
+    pub fn local() -> Self {
+        Self("user:local".to_owned())
+    }
+
+    /// Gives the system itself: clocks, sweeps and recovery act as this.
+    pub fn system() -> Self {
+        Self("service:standfast".to_owned())
+    }
+
+    /// Gives `kind:name` as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for Principal {
+    type Error = NameFault;
+    fn try_from(text: String) -> Result<Self, NameFault> {
+        Self::new(text)
+    }
+}
+
+impl From<Principal> for String {
+    fn from(principal: Principal) -> String {
+        principal.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keyed_id_is_the_same_each_time_and_differs_by_principal() {
+        let (ana, ben) = (Principal::new("user:ana").unwrap(), Principal::new("user:ben").unwrap());
+        assert_eq!(TaskId::keyed(&ana, "k"), TaskId::keyed(&ana, "k"));
+        assert_ne!(TaskId::keyed(&ana, "k"), TaskId::keyed(&ben, "k"));
+    }
+
+    #[test]
+    fn an_id_reads_back_and_knows_its_partition() {
+        for seed in 0..200u8 {
+            let id = TaskId::random([seed; 16]);
+            assert_eq!(TaskId::parse(id.as_str()), Ok(id.clone()));
+            assert!(id.partition().number() < PARTITIONS);
+        }
+    }
+
+    #[test]
+    fn strange_names_are_refused() {
+        let long = "a".repeat(65);
+        for text in ["", "a/b", "a:b", "a{b}c", "..", "%2F", "a b", "\n", "\0", "é", ".a", &long] {
+            assert!(StepId::new(text).is_err(), "{text:?}");
+            assert!(TaskId::parse(text).is_err(), "{text:?}");
+        }
+        for text in ["a", "A", "0", "null", "a.b_c-d", &"a".repeat(64)] {
+            assert!(StepId::new(text).is_ok(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn principals_need_a_known_kind() {
+        assert!(Principal::new("user:ana@example.org").is_ok());
+        for text in ["ana", "robot:x", "user:", "user:a b", "user:a/b"] {
+            assert!(Principal::new(text).is_err(), "{text:?}");
+        }
+    }
+}

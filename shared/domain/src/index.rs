@@ -1,0 +1,231 @@
+//! Index entries: what the store keeps in order so that the system finds what is due, ready or
+//! asked for. Each entry follows from one record; a commit changes the difference.
+//!
+//! Entries are hints. Whoever reads one looks at the record before acting.
+
+use std::collections::BTreeSet;
+
+use crate::decide::TimerKind;
+use crate::evolve::header_todo;
+use crate::ids::{Queue, StepId, TaskId};
+use crate::record::{Header, Key, Meta, Phase, Record, Status, StepState};
+use crate::time::Time;
+
+/// The index of what comes due.
+pub const TIMERS: &str = "timers";
+/// The index of when claims expire; apart from the timers, since more than the time must be
+/// looked at before a claim is taken over.
+pub const EXPIRIES: &str = "expiries";
+/// The index of steps and tasks that call for a follow-up.
+pub const WORK: &str = "work";
+/// The index of live claims, by task and step.
+pub const CLAIMS: &str = "claims";
+/// The index of all tasks by age.
+pub const TASKS: &str = "tasks";
+/// Separates the parts of a member; no name contains it.
+pub const SEPARATOR: char = '|';
+
+/// One entry: an index's name and a member.
+pub type Entry = (String, String);
+
+/// Gives the index of ready steps of a queue.
+pub fn ready_index(queue: &Queue) -> String {
+    format!("ready:{queue}")
+}
+
+/// Writes a time so that text order is time order: 15 digits, never negative.
+pub fn time_key(time: Time) -> String {
+    format!("{:015}", time.0.max(0))
+}
+
+/// Writes a member of [`TASKS`] and of the filters' indexes.
+pub fn task_member(created_at: Time, task: &TaskId) -> String {
+    format!("{}{SEPARATOR}{task}", time_key(created_at))
+}
+
+/// Reads a member of [`TASKS`] and of the filters' indexes.
+pub fn parse_task_member(member: &str) -> Option<(Time, TaskId)> {
+    let (time, task) = member.split_once(SEPARATOR)?;
+    Some((Time(time.parse().ok()?), TaskId::parse(task).ok()?))
+}
+
+/// An entry of [`TIMERS`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimerEntry {
+    /// When it is due.
+    pub due: Time,
+    /// Whose.
+    pub task: TaskId,
+    /// Of which step, if not of the task itself.
+    pub step: Option<StepId>,
+    /// Which.
+    pub kind: TimerKind,
+}
+
+impl TimerEntry {
+    /// Writes the member.
+    pub fn member(&self) -> String {
+        let step = self.step.as_ref().map_or("", StepId::as_str);
+        let (due, kind) = (time_key(self.due), self.kind.as_str());
+        format!("{due}{SEPARATOR}{}{SEPARATOR}{step}{SEPARATOR}{kind}", self.task)
+    }
+
+    /// Reads a member.
+    pub fn parse(member: &str) -> Option<Self> {
+        let mut parts = member.split(SEPARATOR);
+        let due = Time(parts.next()?.parse().ok()?);
+        let task = TaskId::parse(parts.next()?).ok()?;
+        let step = match parts.next()? {
+            "" => None,
+            step => Some(StepId::new(step).ok()?),
+        };
+        let word = parts.next()?;
+        let kind = TimerKind::ALL.into_iter().find(|kind| kind.as_str() == word)?;
+        Some(Self { due, task, step, kind })
+    }
+}
+
+/// Writes a member of a ready index.
+pub fn ready_member(since: Time, task: &TaskId, step: &StepId) -> String {
+    format!("{}{SEPARATOR}{task}{SEPARATOR}{step}", time_key(since))
+}
+
+/// Reads a member of a ready index.
+pub fn parse_ready_member(member: &str) -> Option<(Time, TaskId, StepId)> {
+    let (time, rest) = member.split_once(SEPARATOR)?;
+    let (task, step) = rest.split_once(SEPARATOR)?;
+    Some((Time(time.parse().ok()?), TaskId::parse(task).ok()?, StepId::new(step).ok()?))
+}
+
+/// Writes a member of [`WORK`] or [`CLAIMS`].
+pub fn step_member(task: &TaskId, step: Option<&StepId>) -> String {
+    format!("{task}{SEPARATOR}{}", step.map_or("", StepId::as_str))
+}
+
+/// Reads a member of [`WORK`] or [`CLAIMS`].
+pub fn parse_step_member(member: &str) -> Option<(TaskId, Option<StepId>)> {
+    let (task, step) = member.split_once(SEPARATOR)?;
+    let step = match step {
+        "" => None,
+        step => Some(StepId::new(step).ok()?),
+    };
+    Some((TaskId::parse(task).ok()?, step))
+}
+
+/// Gives all entries that a record stands for. A step with a claim stands in no ready index;
+/// the claim's own change takes care of that (see [`crate::stage`]).
+pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
+    let mut entries = BTreeSet::new();
+    match record {
+        Record::Header(header) => header_entries(task, header, &mut entries),
+        Record::Meta(meta) => meta_entries(task, meta, &mut entries),
+        Record::Step(state) => {
+            if let Key::Step(step) = key {
+                step_entries(task, step, state, &mut entries);
+            }
+        }
+        Record::Claim(claim) => {
+            if let Key::Claim(step) = key {
+                entries.insert((CLAIMS.to_owned(), step_member(task, Some(step))));
+                let (due, kind) = (claim.expires_at, TimerKind::Claim);
+                let expiry = TimerEntry { due, task: task.clone(), step: Some(step.clone()), kind };
+                entries.insert((EXPIRIES.to_owned(), expiry.member()));
+            }
+        }
+        Record::Gate(_)
+        | Record::Names(_)
+        | Record::Definition(_)
+        | Record::Dependents(_)
+        | Record::Value(_)
+        | Record::Payload(_)
+        | Record::Artifacts(_)
+        | Record::Failure(_)
+        | Record::Log(_) => {}
+    }
+    entries
+}
+
+fn timer(
+    task: &TaskId,
+    step: Option<StepId>,
+    kind: TimerKind,
+    due: Time,
+    entries: &mut BTreeSet<Entry>,
+) {
+    let entry = TimerEntry { due, task: task.clone(), step, kind };
+    entries.insert((TIMERS.to_owned(), entry.member()));
+}
+
+fn header_entries(task: &TaskId, header: &Header, entries: &mut BTreeSet<Entry>) {
+    let state = format!("state:{}", header.state);
+    entries.insert((state, task_member(header.created_at, task)));
+    let ended = matches!(header.phase, Phase::Ended { .. });
+    if header_todo(header).is_some() || (ended && header.uncleared) {
+        entries.insert((WORK.to_owned(), step_member(task, None)));
+    }
+    if let Some(due) = header.deadline_at {
+        timer(task, None, TimerKind::Deadline, due, entries);
+    }
+    if let Some(due) = header.remove_at {
+        timer(task, None, TimerKind::Remove, due, entries);
+    }
+}
+
+fn meta_entries(task: &TaskId, meta: &Meta, entries: &mut BTreeSet<Entry>) {
+    let member = task_member(meta.created_at, task);
+    entries.insert((TASKS.to_owned(), member.clone()));
+    entries.insert((format!("kind:{}", meta.kind), member.clone()));
+    entries.insert((format!("owner:{}", meta.owner), member.clone()));
+    for (name, value) in &meta.labels {
+        entries.insert((format!("label:{name}={value}"), member.clone()));
+    }
+}
+
+fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut BTreeSet<Entry>) {
+    let own = Some(step.clone());
+    match &state.status {
+        Status::Ready { since, queue } => {
+            entries.insert((ready_index(queue), ready_member(*since, task, step)));
+        }
+        Status::Retrying { at } => timer(task, own.clone(), TimerKind::Retry, *at, entries),
+        Status::Held { hold } => {
+            if let Some(due) = hold.due {
+                timer(task, own.clone(), TimerKind::Hold, due, entries);
+            }
+        }
+        Status::Pending if state.remaining == 0 => {
+            entries.insert((WORK.to_owned(), step_member(task, Some(step))));
+        }
+        Status::Pending
+        | Status::Succeeded { .. }
+        | Status::Failed { .. }
+        | Status::Skipped { .. } => {}
+    }
+    if state.telling.is_some() {
+        entries.insert((WORK.to_owned(), step_member(task, Some(step))));
+    }
+    if let Some(due) = state.give_up_at
+        && matches!(state.status, Status::Ready { .. } | Status::Retrying { .. })
+    {
+        timer(task, own, TimerKind::GiveUp, due, entries);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_read_back() {
+        let task = TaskId::random([7; 16]);
+        let step = StepId::new("a.b-c").unwrap();
+        let entry =
+            TimerEntry { due: Time(12), task: task.clone(), step: None, kind: TimerKind::Deadline };
+        assert_eq!(TimerEntry::parse(&entry.member()), Some(entry));
+        let ready = ready_member(Time(3), &task, &step);
+        assert_eq!(parse_ready_member(&ready), Some((Time(3), task.clone(), step.clone())));
+        let member = step_member(&task, Some(&step));
+        assert_eq!(parse_step_member(&member), Some((task.clone(), Some(step))));
+        assert_eq!(parse_task_member(&task_member(Time(9), &task)), Some((Time(9), task)));
+    }
+}

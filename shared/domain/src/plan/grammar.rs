@@ -1,0 +1,171 @@
+//! The names of the grammar, once: the reader accepts exactly these, and the schema describes
+//! exactly these.
+
+use serde_json::Value;
+
+use super::schema as form;
+
+/// One field of an object.
+pub(super) struct Field {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// What it means, for its reader and for the schema.
+    pub(super) says: &'static str,
+    /// The schema of its value.
+    pub(super) form: fn() -> Value,
+}
+
+/// One kind of object.
+pub(super) struct Shape {
+    /// What it is, as in "expected a plan, found …".
+    pub(super) what: &'static str,
+    /// All fields that it may have.
+    pub(super) fields: &'static [Field],
+    /// Those that it must have.
+    pub(super) required: &'static [&'static str],
+    /// Those that a later version brings: refused by name rather than as unknown.
+    pub(super) later: &'static [&'static str],
+}
+
+const fn field(name: &'static str, says: &'static str, form: fn() -> Value) -> Field {
+    Field { name, says, form }
+}
+
+/// What `uses` names besides handlers in a later version.
+pub(super) const USES_LATER: &[&str] = &["approval", "input", "signal", "task"];
+/// What a timer cannot have, as no worker runs it.
+pub(super) const NOT_OF_TIMERS: &[&str] = &["queue", "timeout", "retry", "artifact"];
+
+/// The whole plan.
+pub(super) const PLAN: Shape = Shape {
+    what: "a plan",
+    fields: &[
+        field("kind", "What the task is for, such as `release-notes`.", form::name),
+        field("goal", "The goal in the author's own words; at most 4 KiB.", form::text),
+        field("input", "Values that templates read as `input`.", form::any_object),
+        field("owner", "Who owns the task; by default who submits it.", form::principal),
+        field("viewers", "Who may see the task.", form::principals),
+        field("operators", "Who may act on the task besides its owner.", form::principals),
+        field("labels", "Names and values to filter by; at most 32.", form::labels),
+        field(
+            "idempotency_key",
+            "The same key and plan, submitted again, give the same task.",
+            form::idempotency_key,
+        ),
+        field(
+            "artifacts",
+            "Artifacts that must exist at the end, as `STEP/NAME`.",
+            form::artifact_list,
+        ),
+        field(
+            "deadline",
+            "When the task must have ended, and what happens if not.",
+            form::deadline,
+        ),
+        field("retention", "How long everything is kept after the end.", form::span),
+        field(
+            "complete_when",
+            "A CEL expression that must be true for the task to complete; without `${{ }}`.",
+            form::expression,
+        ),
+        field(
+            "steps",
+            "The steps; each runs once the steps that it needs are settled.",
+            form::steps,
+        ),
+        field("finally", "Steps that run at every end, a stop included.", form::finally),
+    ],
+    required: &["kind", "steps"],
+    later: &["approvers", "lease"],
+};
+
+/// One step.
+pub(super) const STEP: Shape = Shape {
+    what: "a step",
+    fields: &[
+        field("id", "The step's name within its plan.", form::name),
+        field("uses", "The handler that runs, or `timer` to wait without a worker.", form::uses),
+        field("queue", "Where the step waits for a worker; by default `default`.", form::name),
+        field("needs", "Steps that must be settled first.", form::needs),
+        field("if", "A CEL expression; the step is skipped unless it is true.", form::expression),
+        field("with", "The handler's input; texts may hold templates, `${{ }}`.", form::any_object),
+        field("timeout", "How long the step may take.", form::timeout),
+        field("retry", "How often and when a failed attempt is followed by another.", form::retry),
+        field(
+            "artifact",
+            "A file or directory in the attempt's directory that is kept.",
+            form::artifact,
+        ),
+        field("checkpoint", "The name of the checkpoint that its success makes.", form::name),
+        field("on_failure", "What follows when the step has failed for good.", form::on_failure),
+    ],
+    required: &["id", "uses"],
+    later: &["effect", "approval", "undo", "concurrency", "priority", "cost", "reads", "workspace"],
+};
+
+/// A step's `timeout`.
+pub(super) const TIMEOUT: Shape = Shape {
+    what: "time limits",
+    fields: &[
+        field("attempt", "The longest time of one attempt; by default `30m`.", form::span),
+        field(
+            "total",
+            "The longest time from first ready to settled, all attempts and waits included.",
+            form::span,
+        ),
+    ],
+    required: &[],
+    later: &["queue", "heartbeat"],
+};
+
+/// A step's `retry`.
+pub(super) const RETRY: Shape = Shape {
+    what: "rules of retry",
+    fields: &[
+        field("max_attempts", "Attempts, the first included; by default 3.", form::attempts),
+        field("backoff", "The wait after the first attempt; by default `1s`.", form::span),
+        field("factor", "What each further wait is multiplied by; by default 2.", form::factor),
+        field(
+            "max_backoff",
+            "The longest wait; by default `1m`, or `backoff` if that is longer.",
+            form::span,
+        ),
+        field("max_elapsed", "No retry starts later than this after the first ready.", form::span),
+    ],
+    required: &[],
+    later: &[],
+};
+
+/// A plan's `deadline`.
+pub(super) const DEADLINE: Shape = Shape {
+    what: "a deadline",
+    fields: &[
+        field("in", "So long after the submission.", form::span),
+        field("at", "At this time (RFC 3339).", form::time),
+        field("then", "What happens if the task has not ended by then.", form::deadline_then),
+    ],
+    required: &["then"],
+    later: &[],
+};
+
+/// A step's `on_failure` as an object.
+pub(super) const REDO: Shape = Shape {
+    what: "a redo",
+    fields: &[
+        field("redo", "The upstream step where the new round begins.", form::name),
+        field("max", "How many rounds may be opened.", form::attempts),
+    ],
+    required: &["redo", "max"],
+    later: &[],
+};
+
+/// The `with` of a timer.
+pub(super) const TIMER: Shape = Shape {
+    what: "a timer's `with`",
+    fields: &[
+        field("for", "Waits so long, from when the step is ready.", form::span_or_template),
+        field("until", "Waits until this time (RFC 3339).", form::time_or_template),
+    ],
+    required: &[],
+    later: &[],
+};

@@ -1,0 +1,77 @@
+//! Why a command is not carried out. A refusal changes nothing and names what to do.
+
+use crate::hold::{Answer, HoldReason};
+use crate::ids::{StepId, TaskId};
+use crate::plan::Fault;
+use crate::record::TaskState;
+
+/// A command was understood and refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such task, or the asker may not see it.
+    #[error("find task {0}")]
+    NoTask(TaskId),
+    /// The task has no such step.
+    #[error("find step `{0}` in the task")]
+    NoStep(StepId),
+    /// The body has faults.
+    #[error("accept the plan: {} fault(s)", .0.len())]
+    InvalidPlan(Vec<Fault>),
+    /// The key belongs to a task with another body.
+    #[error("accept the plan: its idempotency key already belongs to task {0} with another body")]
+    KeyReused(TaskId),
+    /// The attempt is no longer the worker's: it was taken over, stopped or settled.
+    #[error("take the result: attempt {attempt} of step `{step}` is no longer this worker's")]
+    Fenced {
+        /// The step.
+        step: StepId,
+        /// The attempt that was named.
+        attempt: u32,
+    },
+    /// The step cannot be claimed now.
+    #[error("claim step `{step}`: it {why}")]
+    NotClaimable {
+        /// The step.
+        step: StepId,
+        /// What stands against it, as a verb phrase.
+        why: &'static str,
+    },
+    /// Nothing waits for this answer.
+    #[error("take the answer `{answer}`: {why}")]
+    NotApplicable {
+        /// The answer given.
+        answer: Answer,
+        /// What is open, and which answers it takes.
+        why: String,
+    },
+    /// The task has ended.
+    #[error("change the task: it is {0} and stays so")]
+    Ended(TaskState),
+    /// The actor lacks the right to a task that it may see.
+    #[error("do this: it needs to be {0}")]
+    Forbidden(&'static str),
+}
+
+impl Refusal {
+    /// Says which answers an open hold takes.
+    pub fn answer_not_taken(answer: Answer, reason: HoldReason) -> Self {
+        let words: Vec<_> = reason.answers().iter().map(|a| format!("`{a}`")).collect();
+        let why = format!("the open hold `{reason}` takes {}", words.join(", "));
+        Self::NotApplicable { answer, why }
+    }
+}
+
+/// Why a decision could not be made from a view: records are missing, or it is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// These records must be loaded first.
+    Need(Vec<crate::record::Key>),
+    /// The command is refused.
+    Refuse(Refusal),
+}
+
+impl From<Refusal> for Halt {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refuse(refusal)
+    }
+}

@@ -1,0 +1,199 @@
+//! Turns what a batch of commands has changed into one commit: guards, writes, events behind
+//! the log's envelope, index differences, and the wakes that follow.
+
+use std::collections::BTreeSet;
+
+use crate::commit::{Commit, CommitId, Guard, IndexChange, Scope};
+use crate::event::{Change, Event, encode_event};
+use crate::ids::{Queue, StepId, TaskId};
+use crate::index::{Entry, entries, ready_index, ready_member};
+use crate::record::{Key, Record, Status, StepState};
+use crate::refusal::Halt;
+use crate::view::View;
+
+/// A step that became ready: its worker's queue is to be woken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wake {
+    /// Where.
+    pub queue: Queue,
+    /// The task.
+    pub task: TaskId,
+    /// The step.
+    pub step: StepId,
+    /// The epoch at that time.
+    pub epoch: u32,
+    /// The attempt that may start.
+    pub attempt: u32,
+}
+
+/// A batch, ready to be stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Staged {
+    /// What the store is asked to do.
+    pub commit: Commit,
+    /// Whom to wake once it is stored.
+    pub wakes: Vec<Wake>,
+}
+
+/// Stages the changes of a view. `events` are those that brought them about, in order;
+/// `returns` names records that the next command will want. Gives `None` if nothing changed.
+pub fn stage(
+    view: &mut View,
+    events: &[Event],
+    id: CommitId,
+    returns: &[Key],
+) -> Result<Option<Staged>, Halt> {
+    if view.changes_len() == 0 {
+        return Ok(None);
+    }
+    let logged: Vec<&Event> = events.iter().filter(|event| event.change.is_logged()).collect();
+    let guards = guards(view, events, !logged.is_empty());
+    let (first_event, encoded) = append(view, &logged, id)?;
+    let commit = Commit {
+        id,
+        scope: Scope::Task(view.task().clone()),
+        guards,
+        writes: writes(view),
+        first_event,
+        events: encoded,
+        indexes: index_changes(view),
+        returns: returns.iter().map(Key::field).collect(),
+    };
+    let wakes = wakes(view)?;
+    Ok(Some(Staged { commit, wakes }))
+}
+
+/// A logged commit guards the header alone. What is not logged guards the records it relied
+/// on. Taking a claim away guards the claim, which its worker may be renewing; so does taking
+/// away a step that nobody had claimed, which a worker may be claiming.
+fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
+    let mut keys = BTreeSet::new();
+    if logged {
+        keys.insert(Key::Header);
+    }
+    for event in events {
+        match &event.change {
+            Change::StepClaimed { step, .. } => {
+                keys.insert(Key::Gate);
+                keys.insert(Key::Step(step.clone()));
+                keys.insert(Key::Claim(step.clone()));
+            }
+            Change::ClaimRenewed { step, .. } => {
+                keys.insert(Key::Gate); // so that the answer tells of a stop
+                keys.insert(Key::Claim(step.clone()));
+            }
+            Change::AttemptFailed { step, .. } => {
+                keys.insert(Key::Claim(step.clone()));
+            }
+            Change::StepHeld { step, .. }
+            | Change::StepSkipped { step, .. }
+            | Change::StepFailed { step, .. } => {
+                let claim = Key::Claim(step.clone());
+                keys.extend(view.knows(&claim).then_some(claim));
+            }
+            Change::StepReady { .. }
+            | Change::TaskSubmitted { .. }
+            | Change::TaskStarted { .. }
+            | Change::RootsOpened { .. }
+            | Change::StepReopened { .. }
+            | Change::StepSucceeded { .. }
+            | Change::TimerFired { .. }
+            | Change::StepsAdded { .. }
+            | Change::RetryScheduled { .. }
+            | Change::RoundOpened { .. }
+            | Change::DependentsTold { .. }
+            | Change::TaskHeld { .. }
+            | Change::TaskReleased { .. }
+            | Change::HoldAnswered { .. }
+            | Change::DeadlinePassed
+            | Change::StopRequested { .. }
+            | Change::TaskFailing { .. }
+            | Change::EpochRaised { .. }
+            | Change::FinallyStarted { .. }
+            | Change::TaskEnded { .. }
+            | Change::EntriesCleared => {}
+        }
+    }
+    keys.iter().map(|key| Guard { field: key.field(), version: view.version(key) }).collect()
+}
+
+/// Advances the log's envelope over the events and encodes them.
+fn append(view: &mut View, logged: &[&Event], id: CommitId) -> Result<(u64, Vec<Vec<u8>>), Halt> {
+    if logged.is_empty() {
+        return Ok((0, Vec::new()));
+    }
+    let first = view.header()?.next_event;
+    let mut hash = view.header()?.hash.clone();
+    let mut encoded = Vec::with_capacity(logged.len());
+    for (sequence, event) in (first..).zip(logged) {
+        let numbered = Event { sequence, ..(*event).clone() };
+        let (bytes, next) = encode_event(&numbered, id, &hash);
+        encoded.push(bytes);
+        hash = next;
+    }
+    let next_event = first + encoded.len() as u64;
+    view.edit_header(|header| {
+        header.next_event = next_event;
+        header.hash = hash;
+    })?;
+    Ok((first, encoded))
+}
+
+fn writes(view: &View) -> Vec<(String, Option<Vec<u8>>)> {
+    view.changes()
+        .filter(|(_, before, now)| before != now)
+        .map(|(key, _, now)| (key.field(), now.map(Record::encode)))
+        .collect()
+}
+
+fn index_changes(view: &View) -> Vec<IndexChange> {
+    let task = view.task();
+    let mut removed: BTreeSet<Entry> = BTreeSet::new();
+    let mut added: BTreeSet<Entry> = BTreeSet::new();
+    for (key, before, now) in view.changes() {
+        let old = before.map(|record| entries(task, key, record)).unwrap_or_default();
+        let new = now.map(|record| entries(task, key, record)).unwrap_or_default();
+        removed.extend(old.difference(&new).cloned());
+        added.extend(new.difference(&old).cloned());
+        if let (Key::Claim(step), None, Some(Record::Claim(_))) = (key, before, now)
+            && let Ok(StepState { status: Status::Ready { since, queue }, .. }) = view.step(step)
+        {
+            removed.insert((ready_index(&queue), ready_member(since, task, step)));
+        }
+    }
+    let change = |add| move |(index, member): Entry| IndexChange { index, member, add };
+    let removed: Vec<Entry> = removed.into_iter().filter(|entry| !added.contains(entry)).collect();
+    removed.into_iter().map(change(false)).chain(added.into_iter().map(change(true))).collect()
+}
+
+/// Names the steps that became ready for an attempt that could not start before.
+fn wakes(view: &View) -> Result<Vec<Wake>, Halt> {
+    let mut wakes = Vec::new();
+    for (key, before, now) in view.changes() {
+        let (Key::Step(step), Some(Record::Step(state))) = (key, now) else { continue };
+        let Status::Ready { queue, .. } = &state.status else { continue };
+        let was = matches!(before, Some(Record::Step(StepState {
+            status: Status::Ready { .. },
+            attempt,
+            ..
+        })) if *attempt == state.attempt);
+        let claimed = view.knows(&Key::Claim(step.clone())) && view.claim(step)?.is_some();
+        if !was && !claimed {
+            wakes.push(Wake {
+                queue: queue.clone(),
+                task: view.task().clone(),
+                step: step.clone(),
+                epoch: 0,
+                attempt: state.attempt,
+            });
+        }
+    }
+    let epoch = match wakes.is_empty() || !view.knows(&Key::Gate) {
+        true => crate::record::Gate::default().epoch,
+        false => view.gate()?.epoch,
+    };
+    for wake in &mut wakes {
+        wake.epoch = epoch;
+    }
+    Ok(wakes)
+}

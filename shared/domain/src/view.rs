@@ -1,0 +1,334 @@
+//! What is known of one task at one header version: records that were loaded (missing means
+//! unknown, `None` means absent), changed in place while a batch of commands is decided.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::commit::CommitId;
+use crate::ids::{StepId, TaskId};
+use crate::outcome::Artifact;
+use crate::record::{
+    Claim, Definition, Dependent, Gate, Header, Key, Meta, Payload, Record, StepState,
+};
+use crate::refusal::{Halt, Refusal};
+
+/// One known record.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Slot {
+    record: Option<Arc<Record>>,
+    version: Option<CommitId>,
+}
+
+/// What must follow a change, in the same commit if it has room, else found by an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Todo {
+    /// A step has no needs left: resolve and release it.
+    Release(StepId),
+    /// A settled step has more dependents to tell.
+    Tell(StepId),
+    /// The next chunk of steps without needs must be released.
+    Roots,
+    /// No step is open: check completion.
+    Verify,
+    /// The task is closing: when no attempt runs any more, raise the epoch and go on.
+    Advance,
+}
+
+/// A point to go back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Savepoint {
+    undo: usize,
+}
+
+/// The records of one task that are known.
+#[derive(Clone, Debug)]
+pub struct View {
+    task: TaskId,
+    slots: BTreeMap<Key, Slot>,
+    changed: BTreeMap<Key, Option<Arc<Record>>>,
+    undo: Vec<(Key, Slot)>,
+    /// True while the header is known to be absent: then everything unknown is absent too.
+    unborn: bool,
+    /// What evolving has made necessary, in order.
+    pub todo: VecDeque<Todo>,
+}
+
+impl View {
+    /// Makes a view that knows nothing.
+    pub fn new(task: TaskId) -> Self {
+        Self {
+            task,
+            slots: BTreeMap::new(),
+            changed: BTreeMap::new(),
+            undo: Vec::new(),
+            unborn: false,
+            todo: VecDeque::new(),
+        }
+    }
+
+    /// Gives the task's id.
+    pub fn task(&self) -> &TaskId {
+        &self.task
+    }
+
+    /// Takes in a loaded record, or its absence.
+    pub fn load(&mut self, key: Key, record: Option<Record>, version: Option<CommitId>) {
+        if key == Key::Header {
+            self.unborn = record.is_none();
+        }
+        self.slots.insert(key, Slot { record: record.map(Arc::new), version });
+    }
+
+    /// Forgets a record.
+    pub fn forget(&mut self, key: &Key) {
+        self.slots.remove(key);
+    }
+
+    /// Forgets what may have changed elsewhere: everything but immutable records that exist.
+    pub fn forget_mutable(&mut self) {
+        self.unborn = false;
+        self.slots.retain(|key, slot| key.is_immutable() && slot.record.is_some());
+    }
+
+    /// Counts the records known.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// True if nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// True if the record is known, be it as absent.
+    pub fn knows(&self, key: &Key) -> bool {
+        self.unborn || self.slots.contains_key(key)
+    }
+
+    /// Gives the version at which a record is known.
+    pub fn version(&self, key: &Key) -> Option<CommitId> {
+        self.slots.get(key).and_then(|slot| slot.version)
+    }
+
+    /// Halts with all of `keys` that are not known.
+    pub fn need(&self, keys: impl IntoIterator<Item = Key>) -> Result<(), Halt> {
+        let missing: Vec<Key> = keys.into_iter().filter(|key| !self.knows(key)).collect();
+        if missing.is_empty() { Ok(()) } else { Err(Halt::Need(missing)) }
+    }
+
+    /// Gives a record: unknown halts, absent is `None`.
+    pub fn get(&self, key: &Key) -> Result<Option<&Record>, Halt> {
+        match self.slots.get(key) {
+            Some(slot) => Ok(slot.record.as_deref()),
+            None if self.unborn => Ok(None),
+            None => Err(Halt::Need(vec![key.clone()])),
+        }
+    }
+
+    /// Gives the header; absent means that there is no such task.
+    pub fn header(&self) -> Result<&Header, Halt> {
+        match self.get(&Key::Header)? {
+            Some(Record::Header(header)) => Ok(header),
+            _ => Err(Refusal::NoTask(self.task.clone()).into()),
+        }
+    }
+
+    /// Gives the gate; absent means an open one.
+    pub fn gate(&self) -> Result<Gate, Halt> {
+        match self.get(&Key::Gate)? {
+            Some(Record::Gate(gate)) => Ok(gate.clone()),
+            _ => Ok(Gate::default()),
+        }
+    }
+
+    /// Gives what was submitted.
+    pub fn meta(&self) -> Result<&Meta, Halt> {
+        match self.get(&Key::Meta)? {
+            Some(Record::Meta(meta)) => Ok(meta),
+            _ => Err(Refusal::NoTask(self.task.clone()).into()),
+        }
+    }
+
+    /// Gives a step's definition; absent means that the task has no such step.
+    pub fn definition(&self, step: &StepId) -> Result<&Definition, Halt> {
+        match self.get(&Key::Definition(step.clone()))? {
+            Some(Record::Definition(definition)) => Ok(definition),
+            _ => Err(Refusal::NoStep(step.clone()).into()),
+        }
+    }
+
+    /// Gives a step's state; absent means pending with all needs left.
+    pub fn step(&self, step: &StepId) -> Result<StepState, Halt> {
+        match self.get(&Key::Step(step.clone()))? {
+            Some(Record::Step(state)) => Ok(state.clone()),
+            _ => Ok(StepState::pending(self.definition(step)?.needs_count)),
+        }
+    }
+
+    /// Gives the claim on a step, if there is one.
+    pub fn claim(&self, step: &StepId) -> Result<Option<&Claim>, Halt> {
+        match self.get(&Key::Claim(step.clone()))? {
+            Some(Record::Claim(claim)) => Ok(Some(claim)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Gives one chunk of a step's further dependents.
+    pub fn dependents(&self, step: &StepId, chunk: u32) -> Result<&[Dependent], Halt> {
+        match self.get(&Key::Dependents(step.clone(), chunk))? {
+            Some(Record::Dependents(dependents)) => Ok(dependents),
+            _ => Ok(&[]),
+        }
+    }
+
+    /// Gives a record that lists names.
+    pub fn names(&self, key: &Key) -> Result<&[StepId], Halt> {
+        match self.get(key)? {
+            Some(Record::Names(names)) => Ok(names),
+            _ => Ok(&[]),
+        }
+    }
+
+    /// Gives a step's output of one round.
+    pub fn output(&self, step: &StepId, round: u32) -> Result<Option<&Payload>, Halt> {
+        match self.get(&Key::Output(step.clone(), round))? {
+            Some(Record::Payload(payload)) => Ok(Some(payload)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Gives the artifacts of a step.
+    pub fn artifacts(&self, step: &StepId) -> Result<&[Artifact], Halt> {
+        match self.get(&Key::Artifacts(step.clone()))? {
+            Some(Record::Artifacts(artifacts)) => Ok(artifacts),
+            _ => Ok(&[]),
+        }
+    }
+
+    /// The one fence test: gives header and step if `attempt` of `step` in `epoch` is still
+    /// the one that `worker` may end.
+    pub fn attempt(&self, at: &Attempt) -> Result<(&Header, StepState), Halt> {
+        let claim_key = Key::Claim(at.step.clone());
+        self.need([Key::Header, Key::Gate, Key::Step(at.step.clone()), claim_key])?;
+        self.need([Key::Definition(at.step.clone())])?;
+        let header = self.header()?;
+        let state = self.step(&at.step)?;
+        let held = self.claim(&at.step)?.is_some_and(|claim| {
+            claim.attempt == at.attempt && claim.worker == at.worker && claim.epoch == at.epoch
+        });
+        if held && state.attempt == at.attempt && self.gate()?.epoch == at.epoch {
+            return Ok((header, state));
+        }
+        Err(Refusal::Fenced { step: at.step.clone(), attempt: at.attempt }.into())
+    }
+
+    /// Marks a point to go back to if a command fails half-way.
+    pub fn savepoint(&mut self) -> Savepoint {
+        Savepoint { undo: self.undo.len() }
+    }
+
+    /// Takes back all changes since the savepoint. What must follow is computed anew by the
+    /// caller, who keeps its own copy of `todo`.
+    pub fn rollback(&mut self, savepoint: Savepoint) {
+        while self.undo.len() > savepoint.undo {
+            let (key, slot) = self.undo.pop().expect("longer than the savepoint");
+            let original = self.changed.get(&key);
+            if original.is_some_and(|original| *original == slot.record) {
+                self.changed.remove(&key);
+            }
+            self.slots.insert(key, slot);
+        }
+    }
+
+    /// Writes or removes a record. It must be known.
+    pub fn put(&mut self, key: Key, record: Option<Record>) -> Result<(), Halt> {
+        self.need([key.clone()])?;
+        let slot = self.slots.entry(key.clone()).or_default();
+        self.undo.push((key.clone(), slot.clone()));
+        self.changed.entry(key).or_insert_with(|| slot.record.clone());
+        slot.record = record.map(Arc::new);
+        Ok(())
+    }
+
+    /// Writes a record that is new by construction (an immutable one), known or not.
+    pub fn create(&mut self, key: Key, record: Record) {
+        let slot = self.slots.entry(key.clone()).or_default();
+        self.undo.push((key.clone(), slot.clone()));
+        self.changed.entry(key).or_insert_with(|| slot.record.clone());
+        slot.record = Some(Arc::new(record));
+    }
+
+    /// Changes the header in place.
+    pub fn edit_header(&mut self, edit: impl FnOnce(&mut Header)) -> Result<(), Halt> {
+        let mut header = self.header()?.clone();
+        edit(&mut header);
+        self.put(Key::Header, Some(Record::Header(header)))
+    }
+
+    /// Changes the gate in place.
+    pub fn edit_gate(&mut self, edit: impl FnOnce(&mut Gate)) -> Result<(), Halt> {
+        let mut gate = self.gate()?;
+        edit(&mut gate);
+        self.put(Key::Gate, Some(Record::Gate(gate)))
+    }
+
+    /// Changes a step's state in place.
+    pub fn edit_step(
+        &mut self,
+        step: &StepId,
+        edit: impl FnOnce(&mut StepState),
+    ) -> Result<(), Halt> {
+        let mut state = self.step(step)?;
+        edit(&mut state);
+        self.put(Key::Step(step.clone()), Some(Record::Step(state)))
+    }
+
+    /// Walks what has changed: key, record before, record now.
+    pub fn changes(&self) -> impl Iterator<Item = (&Key, Option<&Record>, Option<&Record>)> {
+        self.changed.iter().map(|(key, before)| {
+            let now = self.slots.get(key).and_then(|slot| slot.record.as_deref());
+            (key, before.as_deref(), now)
+        })
+    }
+
+    /// Counts the records that have changed.
+    pub fn changes_len(&self) -> usize {
+        self.changed.len()
+    }
+
+    /// Ends a batch: what has changed is now what is stored, under the commit's id.
+    pub fn committed(&mut self, id: CommitId) {
+        for key in std::mem::take(&mut self.changed).into_keys() {
+            if let Some(slot) = self.slots.get_mut(&key) {
+                slot.version = slot.record.is_some().then_some(id);
+            }
+        }
+        self.unborn = false;
+        self.undo.clear();
+        self.todo.clear();
+    }
+
+    /// Ends a batch that was refused: nothing that was known can be relied on but immutable
+    /// records.
+    pub fn refused(&mut self) {
+        while let Some((key, slot)) = self.undo.pop() {
+            self.slots.insert(key, slot);
+        }
+        self.changed.clear();
+        self.todo.clear();
+        self.forget_mutable();
+    }
+}
+
+/// Names an attempt and who claims to hold it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The step.
+    pub step: StepId,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// The epoch it started in.
+    pub epoch: u32,
+    /// The worker.
+    pub worker: crate::ids::WorkerId,
+}

@@ -1,0 +1,172 @@
+//! Decides all commands that wait for one task as one batch, on one view. No I/O: what is
+//! missing is named, loaded by the lane, and the batch is decided anew.
+
+use std::collections::BTreeSet;
+
+use standfast_domain::commit::CommitId;
+use standfast_domain::decide::{Command, Decision, Given, decide, hint};
+use standfast_domain::event::Event;
+use standfast_domain::evolve::{event_time, evolve};
+use standfast_domain::ids::Principal;
+use standfast_domain::record::{Key, Phase};
+use standfast_domain::refusal::{Halt, Refusal};
+use standfast_domain::stage::{Staged, stage};
+use standfast_domain::time::Time;
+use standfast_domain::view::{Todo, View};
+
+use crate::resolve;
+
+/// Records that one batch may change before what follows waits for the next: within the
+/// store's own limit, with room for the last command.
+const CHANGES_SOFT_MAX: usize = 250;
+
+/// One command of a batch.
+pub(crate) struct Asked<'a> {
+    pub command: &'a Command,
+    pub actor: &'a Principal,
+    pub wants: &'a [Key],
+}
+
+/// What deciding a batch gave.
+pub(crate) struct Decided {
+    /// For each command, in order: accepted or refused.
+    pub results: Vec<Result<(), Refusal>>,
+    /// True for commands that changed something.
+    pub acted: Vec<bool>,
+    /// What is to be stored; `None`: nothing changed.
+    pub staged: Option<Staged>,
+    /// What follows and had no room.
+    pub left: Vec<Todo>,
+}
+
+/// Decides a batch. On `Err`, the view is as before and these records must be loaded.
+pub(crate) fn decide_batch(
+    view: &mut View,
+    batch: &[Asked<'_>],
+    now: Time,
+    id: CommitId,
+) -> Result<Decided, Vec<Key>> {
+    let missing = first_needs(view, batch);
+    if !missing.is_empty() {
+        return Err(missing);
+    }
+    let start = view.savepoint();
+    match run(view, batch, now, id) {
+        Ok(decided) => Ok(decided),
+        Err(Halt::Need(keys)) => {
+            view.rollback(start);
+            view.todo.clear();
+            Err(keys)
+        }
+        Err(Halt::Refuse(refusal)) => {
+            // A command's own refusals are answers; one here means that the view broke.
+            view.rollback(start);
+            view.todo.clear();
+            let results = batch.iter().map(|_| Err(refusal.clone())).collect();
+            let acted = vec![false; batch.len()];
+            Ok(Decided { results, acted, staged: None, left: Vec::new() })
+        }
+    }
+}
+
+fn first_needs(view: &View, batch: &[Asked<'_>]) -> Vec<Key> {
+    let hinted = batch.iter().flat_map(|asked| {
+        hint(asked.command).into_iter().chain(asked.wants.iter().cloned())
+    });
+    let unknown: BTreeSet<Key> = hinted.filter(|key| !view.knows(key)).collect();
+    unknown.into_iter().collect()
+}
+
+fn run(
+    view: &mut View,
+    batch: &[Asked<'_>],
+    now: Time,
+    id: CommitId,
+) -> Result<Decided, Halt> {
+    let mut events = Vec::new();
+    let mut results = Vec::with_capacity(batch.len());
+    let mut acted = Vec::with_capacity(batch.len());
+    for asked in batch {
+        let savepoint = view.savepoint();
+        let (before, todo) = (events.len(), view.todo.clone());
+        match act(view, asked.command, asked.actor, now, &mut events) {
+            Ok(()) => {
+                acted.push(events.len() > before);
+                results.push(Ok(()));
+            }
+            Err(Halt::Refuse(refusal)) => {
+                view.rollback(savepoint);
+                events.truncate(before);
+                view.todo = todo;
+                acted.push(false);
+                results.push(Err(refusal));
+            }
+            Err(need @ Halt::Need(_)) => return Err(need),
+        }
+    }
+    let left = follow_up(view, now, &mut events)?;
+    let staged = stage(view, &events, id, &[])?;
+    Ok(Decided { results, acted, staged, left })
+}
+
+/// Decides one command and carries out what happens.
+fn act(
+    view: &mut View,
+    command: &Command,
+    actor: &Principal,
+    now: Time,
+    events: &mut Vec<Event>,
+) -> Result<(), Halt> {
+    let header = view.knows(&Key::Header).then(|| view.header().ok()).flatten();
+    let now = event_time(header, now);
+    let given = Given { now, actor: actor.clone() };
+    let Decision { changes, payloads } = decide(view, command, &given)?;
+    for (key, record) in payloads {
+        // An artifact list is replaced by each success, all other payloads are new.
+        view.create(key, record);
+    }
+    for change in changes {
+        let event = Event { sequence: 0, at: now, actor: actor.clone(), change };
+        evolve(view, &event)?;
+        events.push(event);
+    }
+    Ok(())
+}
+
+/// Carries out what the batch has made necessary, as far as one commit has room.
+fn follow_up(view: &mut View, now: Time, events: &mut Vec<Event>) -> Result<Vec<Todo>, Halt> {
+    let mut left = Vec::new();
+    let system = Principal::system();
+    while let Some(todo) = view.todo.pop_front() {
+        let room = view.changes_len() < CHANGES_SOFT_MAX;
+        let command = match (&todo, room) {
+            (Todo::Advance, _) if matches!(view.header()?.phase, Phase::Closing { .. }) => None,
+            (_, false) => None,
+            (todo, true) => Some(command_for(view, todo, now)?),
+        };
+        match command {
+            Some(command) => act(view, &command, &system, now, events)?,
+            None if left.contains(&todo) => {}
+            None => left.push(todo),
+        }
+    }
+    Ok(left)
+}
+
+/// Gives the command that a follow-up means, with what it must be told from outside.
+/// `Advance` is told that nothing is claimed: so it is right only in the `finally` phase.
+pub(crate) fn command_for(view: &View, todo: &Todo, now: Time) -> Result<Command, Halt> {
+    Ok(match todo {
+        Todo::Release(step) => Command::ReleaseStep {
+            step: step.clone(),
+            resolution: resolve::resolution(view, step, now)?,
+        },
+        Todo::Tell(step) => Command::TellDependents { step: step.clone() },
+        Todo::Roots => Command::OpenRoots,
+        Todo::Verify => {
+            view.need([Key::Header, Key::Meta])?;
+            Command::Verify { fault: resolve::completion_fault(view)? }
+        }
+        Todo::Advance => Command::Advance { claimed: Vec::new() },
+    })
+}

@@ -1,0 +1,239 @@
+//! What the lanes of one process share: ports, time, and what follows a commit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::json;
+use standfast_domain::commit::{Commit, CommitAnswer, CommitId, StoredRecord};
+use standfast_domain::ids::TaskId;
+use standfast_domain::stage::Wake;
+use standfast_domain::time::Time;
+use standfast_domain::view::Todo;
+use tokio::sync::{broadcast, mpsc};
+
+use crate::ports::{Broker, Clock, Destination, Ids, Load, Message, Store, StoreError};
+use crate::time::StoreTime;
+
+/// How long a publish may wait for the broker's confirms.
+const PUBLISH_BOUND: Duration = Duration::from_secs(10);
+/// The wait between two tries of the store.
+const STORE_RETRY: Duration = Duration::from_millis(100);
+/// Wakes that one publish call takes.
+const WAKES_MAX: usize = 256;
+/// Notices of changed tasks that a slow listener may fall behind; it then looks by itself.
+const CHANGED_BUFFER: usize = 1_024;
+
+/// What follows a commit and is done by the engine's own task.
+#[derive(Debug)]
+pub(crate) enum Later {
+    /// Carry out a follow-up that had no room.
+    Follow(TaskId, Todo),
+    /// Go on with ending the task, or clear its index entries.
+    Settle(TaskId),
+}
+
+/// Counts since the process started, for metrics.
+#[derive(Debug, Default)]
+pub struct Counters {
+    commits: AtomicU64,
+    refused: AtomicU64,
+    wakes: AtomicU64,
+    wakes_failed: AtomicU64,
+}
+
+impl Counters {
+    /// Gives commits tried, commits refused, wakes sent, wakes not confirmed.
+    pub fn read(&self) -> [u64; 4] {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [read(&self.commits), read(&self.refused), read(&self.wakes), read(&self.wakes_failed)]
+    }
+}
+
+pub(crate) struct Core {
+    pub store: Arc<dyn Store>,
+    pub broker: Arc<dyn Broker>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn Ids>,
+    time: StoreTime,
+    wakes: mpsc::UnboundedSender<Wake>,
+    later: mpsc::UnboundedSender<Later>,
+    changed: broadcast::Sender<TaskId>,
+    pub counters: Counters,
+}
+
+impl Core {
+    pub fn start(
+        store: Arc<dyn Store>,
+        broker: Arc<dyn Broker>,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn Ids>,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Later>) {
+        let (wakes, wakes_receiver) = mpsc::unbounded_channel();
+        let (later, later_receiver) = mpsc::unbounded_channel();
+        let (changed, _) = broadcast::channel(CHANGED_BUFFER);
+        let (time, counters) = (StoreTime::default(), Counters::default());
+        let core = Arc::new(Self {
+            store,
+            broker,
+            clock,
+            ids,
+            time,
+            wakes,
+            later,
+            changed,
+            counters,
+        });
+        tokio::spawn(publish_wakes(Arc::downgrade(&core), wakes_receiver));
+        (core, later_receiver)
+    }
+
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    pub fn now(&self) -> Option<Time> {
+        self.time.now(&*self.clock)
+    }
+
+    pub fn heard(&self, now: Time) {
+        self.time.heard(now, &*self.clock);
+    }
+
+    pub fn random(&self) -> [u8; 16] {
+        self.ids.random()
+    }
+
+    pub fn commit_id(&self) -> CommitId {
+        let random = self.ids.random();
+        CommitId(random.iter().fold(0, |sum: u64, byte| sum.rotate_left(8) ^ u64::from(*byte)))
+    }
+
+    pub fn count_refused(&self) {
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn listen(&self) -> broadcast::Receiver<TaskId> {
+        self.changed.subscribe()
+    }
+
+    pub fn changed(&self, task: &TaskId) {
+        let _ = self.changed.send(task.clone()); // nobody may be listening
+    }
+
+    pub fn wake(&self, wakes: Vec<Wake>) {
+        for wake in wakes {
+            let _ = self.wakes.send(wake); // the process is ending; the ready index remains
+        }
+    }
+
+    pub fn follow_later(&self, task: TaskId, todo: Todo) {
+        let _ = self.later.send(Later::Follow(task, todo)); // likewise, the work index remains
+    }
+
+    pub fn settle_later(&self, task: TaskId) {
+        let _ = self.later.send(Later::Settle(task)); // likewise
+    }
+
+    /// Loads, trying again for `patience` while the store does not answer.
+    pub async fn load(
+        &self,
+        loads: &[Load],
+        patience: Duration,
+    ) -> Result<Vec<Vec<Option<StoredRecord>>>, StoreError> {
+        let start = self.clock.monotonic();
+        loop {
+            match self.store.load(loads).await {
+                Ok((now, records)) => {
+                    self.heard(now);
+                    return Ok(records);
+                }
+                Err(error) => self.pause_or(error, start, patience).await?,
+            }
+        }
+    }
+
+    /// Commits, trying again under the same ids for `patience` while the store does not
+    /// answer.
+    pub async fn commit(
+        &self,
+        commits: &[Commit],
+        patience: Duration,
+    ) -> Result<(Time, Vec<CommitAnswer>), StoreError> {
+        let tried = commits.len() as u64;
+        self.counters.commits.fetch_add(tried, Ordering::Relaxed);
+        let start = self.clock.monotonic();
+        loop {
+            match self.store.commit(commits).await {
+                Ok((now, answers)) => {
+                    self.heard(now);
+                    return Ok((now, answers));
+                }
+                Err(error) => self.pause_or(error, start, patience).await?,
+            }
+        }
+    }
+
+    async fn pause_or(
+        &self,
+        error: StoreError,
+        start: Duration,
+        patience: Duration,
+    ) -> Result<(), StoreError> {
+        let waited = self.clock.monotonic().saturating_sub(start);
+        match error {
+            StoreError::Unavailable(_) if waited < patience => {
+                self.clock.sleep(STORE_RETRY).await;
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Publishes step messages and waits for their confirms; says how many were refused.
+    pub async fn publish_steps(&self, wakes: &[Wake]) -> usize {
+        let messages = wakes.iter().map(step_message).collect();
+        let results = self.broker.publish(messages, PUBLISH_BOUND).await;
+        let failed = results.iter().filter(|result| result.is_err()).count();
+        self.counters.wakes.fetch_add(wakes.len() as u64, Ordering::Relaxed);
+        self.counters.wakes_failed.fetch_add(failed as u64, Ordering::Relaxed);
+        failed
+    }
+}
+
+/// Writes the message that wakes a worker for a step.
+fn step_message(wake: &Wake) -> Message {
+    let body = json!({
+        "task": wake.task,
+        "step": wake.step,
+        "epoch": wake.epoch,
+        "attempt": wake.attempt,
+    });
+    Message {
+        destination: Destination::Steps(wake.queue.clone()),
+        message_id: format!("{}/{}/{}/{}", wake.task, wake.step, wake.epoch, wake.attempt),
+        correlation_id: None,
+        headers: Vec::new(),
+        body: Bytes::from(body.to_string()),
+    }
+}
+
+/// Sends wakes as they come, many at a time. One that is not confirmed is left to the sweep of
+/// the ready index: the message only wakes, what is ready is in the store.
+async fn publish_wakes(
+    core: std::sync::Weak<Core>,
+    mut receiver: mpsc::UnboundedReceiver<Wake>,
+) {
+    let mut wakes = Vec::new();
+    while receiver.recv_many(&mut wakes, WAKES_MAX).await > 0 {
+        let Some(core) = core.upgrade() else { return };
+        let taken = std::mem::take(&mut wakes);
+        tokio::spawn(async move {
+            let failed = core.publish_steps(&taken).await;
+            if failed > 0 {
+                tracing::debug!(failed, "step messages not confirmed; the sweep sends them again");
+            }
+        });
+    }
+}

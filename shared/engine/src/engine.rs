@@ -1,0 +1,418 @@
+//! The engine: the only way in which state changes, for api, scheduler and workers alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use standfast_domain::commit::{Commit, Guard, Home, IndexChange, Scope};
+use standfast_domain::decide::{Command, Given, Submission, TimerKind, decide};
+use standfast_domain::evolve::header_todo;
+use standfast_domain::ids::{Principal, Queue, StepId, TaskId};
+use standfast_domain::index::{self, TimerEntry};
+use standfast_domain::record::{Key, Record};
+use standfast_domain::refusal::Halt;
+use standfast_domain::stage::Wake;
+use standfast_domain::time::{Span, Time};
+use standfast_domain::view::{Todo, View};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use crate::EngineError;
+use crate::batch::command_for;
+use crate::core::{Core, Counters, Later};
+use crate::lane::{self, Done, Request};
+use crate::ports::{BATCH_MAX, Broker, Clock, Ids, Load, Range, Store, StoreError};
+
+/// Lanes of a process: a few, so that each has many commands to put into one commit.
+const LANES: usize = 4;
+/// Payload records that a birth may carry in its own commit; more are written ahead.
+const BIRTH_RECORDS_MAX: usize = 150;
+/// When a submission that wrote ahead and never came to its birth is cleaned up.
+const BIRTH_GRACE: Span = Span::from_secs(60 * 60);
+/// The index of queues in which steps have ever become ready.
+const QUEUES: &str = "queues";
+/// How long a read goes on trying when the store does not answer.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Loads, decides, commits, and sends what follows. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    core: Arc<Core>,
+    queues: Arc<Mutex<BTreeSet<Queue>>>,
+    lanes: Arc<Vec<mpsc::UnboundedSender<Request>>>,
+}
+
+impl Engine {
+    /// Starts the engine's lanes on the current runtime.
+    pub fn start(
+        store: Arc<dyn Store>,
+        broker: Arc<dyn Broker>,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn Ids>,
+    ) -> Self {
+        let (core, later) = Core::start(store, broker, clock, ids);
+        let lanes = (0..LANES).map(|_| lane::start(core.clone())).collect();
+        let engine = Self { core, queues: Arc::default(), lanes: Arc::new(lanes) };
+        tokio::spawn(follow(engine.clone(), later));
+        engine
+    }
+
+    /// Carries out a command on a task; `wants` names records to give back with the answer.
+    /// An `Unavailable` store leaves the outcome unknown: asking again is always right.
+    pub async fn execute(
+        &self,
+        task: &TaskId,
+        command: Command,
+        actor: Principal,
+        wants: Vec<Key>,
+    ) -> Result<Done, EngineError> {
+        let (reply, answer) = oneshot::channel();
+        let request =
+            Request { task: task.clone(), command, actor, wants, reply: Some(reply) };
+        let gone = || EngineError::Store(StoreError::Unavailable("the engine is ending".into()));
+        self.lane(task).send(request).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    fn lane(&self, task: &TaskId) -> &mpsc::UnboundedSender<Request> {
+        let sum = task.as_str().bytes().fold(0usize, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(usize::from(byte))
+        });
+        &self.lanes[sum % self.lanes.len()]
+    }
+
+    /// Accepts a task; gives its id and whether it is new.
+    pub async fn submit(&self, submission: Submission) -> Result<(TaskId, bool), EngineError> {
+        let steps = submission.plan.steps.iter().chain(&submission.plan.finally);
+        self.know_queues(steps.map(|step| &step.queue)).await?;
+        let by = submission.submitted_by.clone();
+        let task = match &submission.idempotency_key {
+            Some(key) => TaskId::keyed(&by, key),
+            None => TaskId::random(self.core.random()),
+        };
+        if submission.plan.steps.len() + submission.plan.finally.len() > BIRTH_RECORDS_MAX / 3 {
+            self.write_ahead(&task, &submission).await?;
+        }
+        let command = Command::Submit(Box::new(submission));
+        let done = self.execute(&task, command, by, Vec::new()).await?;
+        Ok((task, done.acted))
+    }
+
+    /// Writes a large plan's immutable records before the header makes the task visible. Left
+    /// alone by a crash they are removed by a timer, unless the task was born meanwhile.
+    async fn write_ahead(
+        &self,
+        task: &TaskId,
+        submission: &Submission,
+    ) -> Result<(), EngineError> {
+        let mut view = View::new(task.clone());
+        view.load(Key::Header, None, None);
+        let now = self.now().await?;
+        let given = Given { now, actor: submission.submitted_by.clone() };
+        let command = Command::Submit(Box::new(submission.clone()));
+        let decision = match decide(&view, &command, &given) {
+            Ok(decision) => decision,
+            Err(Halt::Refuse(refusal)) => return Err(refusal.into()),
+            Err(Halt::Need(_)) => return Ok(()), // an unborn view knows everything
+        };
+        let due = now.after(BIRTH_GRACE);
+        let timer = TimerEntry { due, task: task.clone(), step: None, kind: TimerKind::Birth };
+        let mut indexes =
+            vec![IndexChange { index: index::TIMERS.into(), member: timer.member(), add: true }];
+        for part in decision.payloads.chunks(BATCH_MAX / 2) {
+            let commit = Commit {
+                id: self.core.commit_id(),
+                scope: Scope::Task(task.clone()),
+                guards: vec![Guard { field: Key::Header.field(), version: None }],
+                writes: part.iter().map(|(k, r)| (k.field(), Some(r.encode()))).collect(),
+                first_event: 0,
+                events: Vec::new(),
+                indexes: std::mem::take(&mut indexes),
+                returns: Vec::new(),
+            };
+            let (_, answers) = self.core.commit(&[commit], READ_PATIENCE).await?;
+            if !answers[0].applied {
+                return Ok(()); // the task exists: the command itself finds out if it is the same
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes queues in the installation's list before steps become ready in them, so that the
+    /// sweep of what is ready looks there.
+    pub async fn know_queues(
+        &self,
+        queues: impl Iterator<Item = &Queue>,
+    ) -> Result<(), EngineError> {
+        let new: BTreeSet<Queue> = {
+            let known = self.queues.lock().expect("no panic while held");
+            queues.filter(|queue| !known.contains(queue)).cloned().collect()
+        };
+        let names: Vec<&Queue> = new.iter().collect();
+        for part in names.chunks(BATCH_MAX) {
+            let entry = |queue: &&Queue| IndexChange {
+                index: QUEUES.to_owned(),
+                member: queue.to_string(),
+                add: true,
+            };
+            self.change_indexes(Scope::Installation, part.iter().map(entry).collect()).await?;
+        }
+        self.queues.lock().expect("no panic while held").extend(new);
+        Ok(())
+    }
+
+    /// Lists the queues in which steps have ever become ready.
+    pub async fn queues(&self) -> Result<Vec<Queue>, EngineError> {
+        let mut queues: Vec<Queue> = Vec::new();
+        loop {
+            let range = Range {
+                home: Home::Installation,
+                index: QUEUES.to_owned(),
+                after: queues.last().map(Queue::to_string).unwrap_or_default(),
+                before: None,
+                limit: BATCH_MAX,
+                reverse: false,
+            };
+            let page = self.core.store.ranges(&[range]).await?.pop().unwrap_or_default();
+            queues.extend(page.iter().filter_map(|name| Queue::new(name.as_str()).ok()));
+            if page.len() < BATCH_MAX {
+                return Ok(queues);
+            }
+        }
+    }
+
+    /// Gives the store's time, asking it if it has never answered.
+    pub async fn now(&self) -> Result<Time, EngineError> {
+        if let Some(now) = self.core.now() {
+            return Ok(now);
+        }
+        let now = self.core.store.now().await?;
+        self.core.heard(now);
+        Ok(now)
+    }
+
+    /// Gives 16 random bytes.
+    pub fn random(&self) -> [u8; 16] {
+        self.core.random()
+    }
+
+    /// Gives the local clock.
+    pub fn clock(&self) -> &dyn Clock {
+        self.core.clock()
+    }
+
+    /// Gives the store, for reads and for what no task owns.
+    pub fn store(&self) -> &dyn Store {
+        &*self.core.store
+    }
+
+    /// Gives the broker.
+    pub fn broker(&self) -> &dyn Broker {
+        &*self.core.broker
+    }
+
+    /// Gives counts for metrics.
+    pub fn counters(&self) -> &Counters {
+        &self.core.counters
+    }
+
+    /// Hears of tasks that this process has changed.
+    pub fn listen(&self) -> broadcast::Receiver<TaskId> {
+        self.core.listen()
+    }
+
+    /// Makes an id for a commit outside of tasks.
+    pub fn commit_id(&self) -> standfast_domain::commit::CommitId {
+        self.core.commit_id()
+    }
+
+    /// Reads records of a task as they are stored.
+    pub async fn read(
+        &self,
+        task: &TaskId,
+        keys: &[Key],
+    ) -> Result<BTreeMap<Key, Option<Record>>, EngineError> {
+        let mut records = BTreeMap::new();
+        for part in keys.chunks(BATCH_MAX) {
+            let scope = Scope::Task(task.clone());
+            let load = Load { scope, fields: part.iter().map(Key::field).collect() };
+            let loaded = self.core.load(&[load], READ_PATIENCE).await?;
+            for (key, stored) in part.iter().zip(loaded.into_iter().flatten()) {
+                let record = stored
+                    .map(|stored| Record::decode(key, &stored.bytes))
+                    .transpose()
+                    .map_err(|error| StoreError::Corrupt(error.to_string()))?;
+                records.insert(key.clone(), record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Reads records into a view, for computations of the domain.
+    pub async fn view(&self, task: &TaskId, keys: &[Key]) -> Result<View, EngineError> {
+        let mut view = View::new(task.clone());
+        for (key, record) in self.read(task, keys).await? {
+            if key != Key::Header || record.is_some() {
+                view.load(key, record, None);
+            }
+        }
+        Ok(view)
+    }
+
+    /// Wakes workers again for steps that may still be ready; says how many messages the
+    /// broker did not take.
+    pub async fn wake_again(&self, wakes: &[Wake]) -> usize {
+        self.core.publish_steps(wakes).await
+    }
+
+    /// Carries out what a `work` entry calls for. Gives false if it was stale.
+    pub async fn follow_up(
+        &self,
+        task: &TaskId,
+        step: Option<&StepId>,
+    ) -> Result<bool, EngineError> {
+        let Some(step) = step else { return self.settle(task).await };
+        let keys = [Key::Header, Key::Definition(step.clone()), Key::Step(step.clone())];
+        let records = self.read(task, &keys).await?;
+        let Some(Some(Record::Step(state))) = records.get(&keys[2]) else { return Ok(false) };
+        let todo = match state.telling {
+            Some(_) => Todo::Tell(step.clone()),
+            None => Todo::Release(step.clone()),
+        };
+        self.carry_out(task, &todo).await
+    }
+
+    /// Loads what a follow-up needs, evaluates, and gives the command to the task's lane.
+    async fn carry_out(&self, task: &TaskId, todo: &Todo) -> Result<bool, EngineError> {
+        let now = self.now().await?;
+        let mut view = View::new(task.clone());
+        loop {
+            match command_for(&view, todo, now) {
+                Ok(command) => {
+                    let done =
+                        self.execute(task, command, Principal::system(), Vec::new()).await?;
+                    return Ok(done.acted);
+                }
+                Err(Halt::Refuse(refusal)) => return Err(refusal.into()),
+                Err(Halt::Need(keys)) => {
+                    for (key, record) in self.read(task, &keys).await? {
+                        view.load(key, record, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes on with what a header calls for: opening, checking, ending, clearing.
+    pub async fn settle(&self, task: &TaskId) -> Result<bool, EngineError> {
+        let records = self.read(task, &[Key::Header]).await?;
+        let Some(Some(Record::Header(header))) = records.get(&Key::Header) else {
+            return Ok(false);
+        };
+        if header.state.is_final() {
+            return match header.uncleared {
+                true => self.clear(task, header.order_chunks).await.map(|()| true),
+                false => Ok(false),
+            };
+        }
+        match header_todo(header) {
+            Some(Todo::Advance) => {
+                let claimed = self.claimed(task).await?;
+                let command = Command::Advance { claimed };
+                let done = self.execute(task, command, Principal::system(), Vec::new()).await?;
+                Ok(done.acted)
+            }
+            Some(todo) => self.carry_out(task, &todo).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Lists the steps of a task that have a claim.
+    pub async fn claimed(&self, task: &TaskId) -> Result<Vec<StepId>, EngineError> {
+        let mut steps = Vec::new();
+        let mut after = index::step_member(task, None);
+        let before = format!("{task}{}", char::from(index::SEPARATOR as u8 + 1));
+        loop {
+            let range = Range {
+                home: Home::Partition(task.partition()),
+                index: index::CLAIMS.to_owned(),
+                after: after.clone(),
+                before: Some(before.clone()),
+                limit: BATCH_MAX,
+                reverse: false,
+            };
+            let page = self.core.store.ranges(&[range]).await?.pop().unwrap_or_default();
+            let Some(last) = page.last() else { return Ok(steps) };
+            after.clone_from(last);
+            steps.extend(page.iter().filter_map(|member| index::parse_step_member(member)?.1));
+        }
+    }
+
+    /// Removes index entries of steps that never settled in a task that has ended.
+    async fn clear(&self, task: &TaskId, order_chunks: u32) -> Result<(), EngineError> {
+        for chunk in 0..order_chunks {
+            let names = match self.read(task, &[Key::Order(chunk)]).await?.into_values().next() {
+                Some(Some(Record::Names(names))) => names,
+                _ => continue,
+            };
+            let keys: Vec<Key> = names.into_iter().map(Key::Step).collect();
+            let records = self.read(task, &keys).await?;
+            let stale: Vec<IndexChange> = records
+                .iter()
+                .filter_map(|(key, record)| Some((key, record.as_ref()?)))
+                .flat_map(|(key, record)| index::entries(task, key, record))
+                .map(|(index, member)| IndexChange { index, member, add: false })
+                .collect();
+            for part in stale.chunks(BATCH_MAX) {
+                self.change_indexes(Scope::Task(task.clone()), part.to_vec()).await?;
+            }
+        }
+        self.execute(task, Command::EntriesCleared, Principal::system(), Vec::new()).await?;
+        Ok(())
+    }
+
+    /// Changes index entries alone: clearing what is stale, announcing what no task owns.
+    pub async fn change_indexes(
+        &self,
+        scope: Scope,
+        indexes: Vec<IndexChange>,
+    ) -> Result<(), EngineError> {
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        let commit = Commit {
+            id: self.core.commit_id(),
+            scope,
+            guards: Vec::new(),
+            writes: Vec::new(),
+            first_event: 0,
+            events: Vec::new(),
+            indexes,
+            returns: Vec::new(),
+        };
+        self.core.commit(&[commit], READ_PATIENCE).await?;
+        Ok(())
+    }
+
+    /// Writes to a scope that is no task's, under guards. Gives false if a guard failed.
+    pub async fn commit_raw(&self, commit: Commit) -> Result<bool, EngineError> {
+        let (_, answers) = self.core.commit(&[commit], READ_PATIENCE).await?;
+        Ok(answers.first().is_some_and(|answer| answer.applied))
+    }
+}
+
+/// Does what commits left over, one after the other per task. A failure is left to the sweep
+/// of the work index.
+async fn follow(engine: Engine, mut later: mpsc::UnboundedReceiver<Later>) {
+    while let Some(next) = later.recv().await {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            let result = match &next {
+                Later::Follow(task, todo) => engine.carry_out(task, todo).await,
+                Later::Settle(task) => engine.settle(task).await,
+            };
+            if let Err(error) = result {
+                tracing::debug!(%error, ?next, "left to the sweep of the work index");
+            }
+        });
+    }
+}

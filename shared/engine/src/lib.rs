@@ -1,0 +1,35 @@
+//! Loads what a command needs, lets the domain decide, commits atomically, sends what follows.
+//! Holds no rule of its own and names no product: stores and brokers are ports.
+
+pub mod blobs;
+pub mod claims;
+pub mod installation;
+pub mod registry;
+mod batch;
+mod core;
+mod engine;
+mod lane;
+pub mod ports;
+pub mod resolve;
+pub mod submission;
+pub mod time;
+pub mod tokens;
+pub mod verify;
+
+use standfast_domain::refusal::Refusal;
+
+pub use crate::core::Counters;
+pub use crate::engine::Engine;
+pub use crate::lane::Done;
+use crate::ports::StoreError;
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// It was understood and refused; nothing has changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The store did not answer or could not; asking again is always right.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

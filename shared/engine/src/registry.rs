@@ -1,0 +1,175 @@
+//! Workers that live and handlers that were ever announced.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use standfast_domain::commit::{Commit, Home, IndexChange, Scope};
+use standfast_domain::ids::{HandlerName, Queue, WorkerId};
+use standfast_domain::time::{Span, Time};
+
+use crate::ports::{BATCH_MAX, Load, Range};
+use crate::{Engine, EngineError};
+
+/// How long an announcement holds unless it is made again.
+pub const ANNOUNCEMENT: Span = Span::from_secs(30);
+/// How long what was read is believed.
+const CACHED: Duration = Duration::from_secs(2);
+const WORKERS: &str = "workers";
+const HANDLERS: &str = "handlers";
+
+/// A worker as it announced itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerInfo {
+    /// Its id; new at each start of its process.
+    pub worker: WorkerId,
+    /// Queues it takes from.
+    pub queues: Vec<Queue>,
+    /// Handlers it has.
+    pub handlers: Vec<HandlerName>,
+    /// Gone unless announced again by then.
+    pub expires_at: Time,
+}
+
+type Cache<T> = Mutex<Option<(Duration, T)>>;
+
+/// Reads and writes announcements.
+pub struct Registry {
+    engine: Engine,
+    handlers: Cache<BTreeSet<String>>,
+    workers: Cache<Vec<WorkerInfo>>,
+}
+
+impl Registry {
+    /// Makes a registry over the installation's store.
+    pub fn new(engine: Engine) -> Self {
+        Self { engine, handlers: Mutex::new(None), workers: Mutex::new(None) }
+    }
+
+    /// Announces a worker; to be repeated well within [`ANNOUNCEMENT`].
+    pub async fn announce(
+        &self,
+        worker: &WorkerId,
+        queues: &[Queue],
+        handlers: &[HandlerName],
+    ) -> Result<(), EngineError> {
+        let info = WorkerInfo {
+            worker: worker.clone(),
+            queues: queues.to_vec(),
+            handlers: handlers.to_vec(),
+            expires_at: self.engine.now().await?.after(ANNOUNCEMENT),
+        };
+        let bytes = serde_json::to_vec(&info).expect("plain data");
+        let entry = |index: &str, member: &str| IndexChange {
+            index: index.to_owned(),
+            member: member.to_owned(),
+            add: true,
+        };
+        let mut indexes = vec![entry(WORKERS, worker.as_str())];
+        indexes.extend(handlers.iter().map(|handler| entry(HANDLERS, handler.as_str())));
+        self.write(vec![(field(worker.as_str()), Some(bytes))], indexes).await
+    }
+
+    /// Takes a worker's announcement back.
+    pub async fn withdraw(&self, worker: &WorkerId) -> Result<(), EngineError> {
+        let gone = IndexChange {
+            index: WORKERS.to_owned(),
+            member: worker.as_str().to_owned(),
+            add: false,
+        };
+        self.write(vec![(field(worker.as_str()), None)], vec![gone]).await
+    }
+
+    async fn write(
+        &self,
+        writes: Vec<(String, Option<Vec<u8>>)>,
+        indexes: Vec<IndexChange>,
+    ) -> Result<(), EngineError> {
+        let commit = Commit {
+            id: self.engine.commit_id(),
+            scope: Scope::Installation,
+            guards: Vec::new(),
+            writes,
+            first_event: 0,
+            events: Vec::new(),
+            indexes,
+            returns: Vec::new(),
+        };
+        self.engine.commit_raw(commit).await?;
+        Ok(())
+    }
+
+    /// Gives the handlers that any worker has ever announced; may be seconds old.
+    pub async fn handlers(&self) -> Result<BTreeSet<String>, EngineError> {
+        if let Some(known) = self.cached(&self.handlers) {
+            return Ok(known);
+        }
+        let known: BTreeSet<String> = self.members(HANDLERS).await?.into_iter().collect();
+        self.keep(&self.handlers, known.clone());
+        Ok(known)
+    }
+
+    /// Gives the workers that live; may be seconds old. Those that died are cleaned up.
+    pub async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
+        if let Some(known) = self.cached(&self.workers) {
+            return Ok(known);
+        }
+        let now = self.engine.now().await?;
+        let mut alive = Vec::new();
+        for names in self.members(WORKERS).await?.chunks(BATCH_MAX) {
+            let fields = names.iter().map(|name| field(name)).collect();
+            let load = Load { scope: Scope::Installation, fields };
+            let (_, records) = self.engine.store().load(&[load]).await?;
+            for (name, stored) in names.iter().zip(records.into_iter().flatten()) {
+                let info: Option<WorkerInfo> =
+                    stored.and_then(|stored| serde_json::from_slice(&stored.bytes).ok());
+                match info {
+                    Some(info) if info.expires_at > now => alive.push(info),
+                    Some(_) | None => {
+                        if let Ok(worker) = WorkerId::new(name.as_str()) {
+                            self.withdraw(&worker).await?;
+                        }
+                    }
+                }
+            }
+        }
+        self.keep(&self.workers, alive.clone());
+        Ok(alive)
+    }
+
+    async fn members(&self, index: &str) -> Result<Vec<String>, EngineError> {
+        let mut members: Vec<String> = Vec::new();
+        loop {
+            let range = Range {
+                home: Home::Installation,
+                index: index.to_owned(),
+                after: members.last().cloned().unwrap_or_default(),
+                before: None,
+                limit: BATCH_MAX,
+                reverse: false,
+            };
+            let page = self.engine.store().ranges(&[range]).await?.pop().unwrap_or_default();
+            let last = page.len() < BATCH_MAX;
+            members.extend(page);
+            if last {
+                return Ok(members);
+            }
+        }
+    }
+
+    fn cached<T: Clone>(&self, cache: &Cache<T>) -> Option<T> {
+        let now = self.engine.clock().monotonic();
+        let cached = cache.lock().expect("no panic while held");
+        cached.as_ref().filter(|(at, _)| now.saturating_sub(*at) < CACHED).map(|(_, v)| v.clone())
+    }
+
+    fn keep<T>(&self, cache: &Cache<T>, value: T) {
+        let now = self.engine.clock().monotonic();
+        *cache.lock().expect("no panic while held") = Some((now, value));
+    }
+}
+
+fn field(worker: &str) -> String {
+    format!("worker/{worker}")
+}

@@ -1,0 +1,210 @@
+//! Evaluates what a step's definition leaves open, once, when the step becomes ready; and the
+//! checks of completion. Reads only the view, so it asks for records like a decision does.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use standfast_domain::decide::{Resolution, to_resolve};
+use standfast_domain::ids::StepId;
+use standfast_domain::plan::read::timer_due;
+use standfast_domain::plan::Uses;
+use standfast_domain::record::{Definition, Key, Payload, Record, Status};
+use standfast_domain::refusal::Halt;
+use standfast_domain::time::Time;
+use standfast_domain::view::View;
+use standfast_expressions::{
+    ArtifactView, Context, Expression, References, StepView, find_faults_and_references, resolve,
+};
+
+/// Evaluates a step that is about to be released. A step that will not be is not evaluated.
+pub fn resolution(view: &View, step: &StepId, now: Time) -> Result<Resolution, Halt> {
+    let Some(definition) = to_resolve(view, step)? else {
+        return Ok(Resolution::Run { with: None });
+    };
+    if !definition.templated {
+        return Ok(match definition.plan.uses {
+            Uses::Handler(_) => Resolution::Run { with: None },
+            Uses::Timer => timer(&definition.plan.with, now),
+        });
+    }
+    evaluate(view, definition, now)
+}
+
+fn timer(with: &Value, now: Time) -> Resolution {
+    match timer_due(with, now) {
+        Ok(due) => Resolution::Timer { due },
+        Err(fault) => {
+            Resolution::Fault { message: format!("with{}: {}", fault.pointer, fault.message) }
+        }
+    }
+}
+
+fn evaluate(view: &View, definition: &Definition, now: Time) -> Result<Resolution, Halt> {
+    let plan = &definition.plan;
+    let condition = match plan.condition.as_deref().map(Expression::parse) {
+        Some(Ok(expression)) => Some(expression),
+        Some(Err(fault)) => {
+            return Ok(Resolution::Fault { message: format!("if: {}", fault.message) });
+        }
+        None => None,
+    };
+    let (mut references, faults) = find_faults_and_references(&plan.with, "with");
+    if let Some((pointer, fault)) = faults.first() {
+        return Ok(Resolution::Fault { message: format!("{pointer}: {}", fault.message) });
+    }
+    if let Some(expression) = &condition {
+        references.merge(expression.references());
+    }
+    let round = view.step(&plan.id)?.round;
+    let context = context(view, &references, round)?;
+    if let Some(expression) = &condition {
+        match expression.evaluate_bool(&context) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Resolution::Skip),
+            Err(fault) => {
+                return Ok(Resolution::Fault { message: format!("if: {}", fault.message) });
+            }
+        }
+    }
+    if !standfast_expressions::has_templates(&plan.with) {
+        return Ok(match plan.uses {
+            Uses::Handler(_) => Resolution::Run { with: None },
+            Uses::Timer => timer(&plan.with, now),
+        });
+    }
+    Ok(match resolve(&plan.with, &context, "with") {
+        Ok(with) => match plan.uses {
+            Uses::Handler(_) => Resolution::Run { with: Some(with) },
+            Uses::Timer => timer(&with, now),
+        },
+        Err((pointer, fault)) => {
+            Resolution::Fault { message: format!("{pointer}: {}", fault.message) }
+        }
+    })
+}
+
+/// Checks completion: required artifacts, then `complete_when`. Gives the check that fails.
+pub fn completion_fault(view: &View) -> Result<Option<String>, Halt> {
+    let meta = view.meta()?;
+    let named = || meta.artifacts.iter().filter_map(|name| name.split_once('/'));
+    let steps = || named().filter_map(|(step, name)| Some((StepId::new(step).ok()?, name)));
+    view.need(steps().map(|(step, _)| Key::Artifacts(step)))?;
+    for (step, name) in steps() {
+        if !view.artifacts(&step)?.iter().any(|artifact| artifact.name == name) {
+            return Ok(Some(format!("the required artifact `{step}/{name}` does not exist")));
+        }
+    }
+    let Some(text) = &meta.complete_when else { return Ok(None) };
+    let expression = match Expression::parse(text) {
+        Ok(expression) => expression,
+        Err(fault) => return Ok(Some(format!("`complete_when`: {}", fault.message))),
+    };
+    let round = view.header()?.round;
+    let context = context(view, expression.references(), round)?;
+    Ok(match expression.evaluate_bool(&context) {
+        Ok(true) => None,
+        Ok(false) => Some(format!("`complete_when` is false: {text}")),
+        Err(fault) => Some(format!("`complete_when`: {}", fault.message)),
+    })
+}
+
+fn context(view: &View, references: &References, round: u32) -> Result<Context, Halt> {
+    let steps: Vec<StepId> =
+        references.steps.iter().filter_map(|name| StepId::new(name.as_str()).ok()).collect();
+    let files: Vec<(StepId, &str)> = references
+        .artifacts
+        .iter()
+        .filter_map(|name| name.split_once('/'))
+        .filter_map(|(step, name)| Some((StepId::new(step).ok()?, name)))
+        .collect();
+    let first = steps
+        .iter()
+        .flat_map(|step| [Key::Step(step.clone()), Key::Definition(step.clone())])
+        .chain(files.iter().map(|(step, _)| Key::Artifacts(step.clone())))
+        .chain((round > 1 && references.failure).then_some(Key::Failure(round)))
+        .chain([Key::Meta]);
+    view.need(first)?;
+    let mut outputs = Vec::new();
+    for step in &steps {
+        if references.outputs.contains(step.as_str()) {
+            outputs.push(Key::Output(step.clone(), view.step(step)?.round));
+        }
+    }
+    view.need(outputs)?;
+    let meta = view.meta()?;
+    Ok(Context {
+        input: meta.input.clone(),
+        steps: step_views(view, &steps, references)?,
+        artifacts: artifact_views(view, &files)?,
+        plan_dir: meta.plan_dir.clone(),
+        failure: match view.knows(&Key::Failure(round)) && round > 1 {
+            true => failure(view, round)?,
+            false => None,
+        },
+    })
+}
+
+fn step_views(
+    view: &View,
+    steps: &[StepId],
+    references: &References,
+) -> Result<BTreeMap<String, StepView>, Halt> {
+    let mut views = BTreeMap::new();
+    for step in steps {
+        let state = view.step(step)?;
+        let payload = match references.outputs.contains(step.as_str()) {
+            true => view.output(step, state.round)?.cloned(),
+            false => None,
+        };
+        let (output, output_is_reference) = match payload {
+            Some(Payload::Inline(value)) => (Some(value), false),
+            Some(Payload::Blob { .. }) => (None, true),
+            None => (None, false),
+        };
+        let status = status_word(&state.status).to_owned();
+        views.insert(step.to_string(), StepView { status, output, output_is_reference });
+    }
+    Ok(views)
+}
+
+fn artifact_views(
+    view: &View,
+    files: &[(StepId, &str)],
+) -> Result<BTreeMap<String, ArtifactView>, Halt> {
+    let mut views = BTreeMap::new();
+    for (step, name) in files {
+        let found = view.artifacts(step)?.iter().find(|artifact| artifact.name == *name);
+        if let Some(artifact) = found {
+            let seen = ArtifactView { bytes: artifact.bytes, sha256: artifact.sha256.clone() };
+            views.insert(format!("{step}/{name}"), seen);
+        }
+    }
+    Ok(views)
+}
+
+/// Gives the value of `failure` in a redone round.
+pub fn failure(view: &View, round: u32) -> Result<Option<Value>, Halt> {
+    Ok(match view.get(&Key::Failure(round))? {
+        Some(Record::Failure(failure)) => Some(json!({
+            "step": failure.step,
+            "class": failure.class,
+            "message": failure.message,
+            "output": failure.output,
+            "round": failure.round,
+        })),
+        _ => None,
+    })
+}
+
+/// Gives the word for a step's status, as expressions and the API use it.
+pub fn status_word(status: &Status) -> &'static str {
+    match status {
+        Status::Pending => "pending",
+        Status::Ready { .. } => "ready",
+        Status::Retrying { .. } => "retrying",
+        Status::Held { .. } => "held",
+        Status::Succeeded { .. } => "succeeded",
+        Status::Failed { .. } => "failed",
+        Status::Skipped { .. } => "skipped",
+    }
+}

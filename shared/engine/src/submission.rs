@@ -1,0 +1,277 @@
+//! Turns a submitted body into a [`Submission`], or into the list of all its faults: those of
+//! the grammar, of expressions, of what they refer to, and of handlers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use standfast_domain::canonical::digest_hex;
+use standfast_domain::decide::{Addition, Submission};
+use standfast_domain::ids::{Principal, StepId};
+use standfast_domain::plan::{Fault, Plan, StepPlan, Uses, read};
+use standfast_domain::time::Span;
+use standfast_expressions::{Expression, References, find_faults_and_references};
+
+/// How long an ended task is kept unless the plan or the operator says otherwise.
+pub const RETENTION_DEFAULT: Span = Span::from_secs(30 * 24 * 60 * 60);
+
+/// What is known of handlers when a plan is checked.
+pub trait Handlers: Send + Sync {
+    /// Checks a step's `with` against a built-in handler; `None`: it is not a built-in one.
+    /// Values that hold templates are left alone. Gives pointers within `with`.
+    fn check(&self, handler: &str, with: &Value) -> Option<Vec<(String, String)>>;
+}
+
+/// What comes with a submitted body.
+#[derive(Clone, Debug)]
+pub struct Submitted {
+    /// The plan as it came.
+    pub body: Value,
+    /// The plan file's folder, where the submitter may name it.
+    pub plan_dir: Option<String>,
+    /// Who submits.
+    pub by: Principal,
+    /// The key from a header or message id; must agree with the plan's own.
+    pub key: Option<String>,
+    /// W3C trace context.
+    pub traceparent: Option<String>,
+}
+
+/// Reads and checks a body; all faults at once.
+pub fn prepare(
+    submitted: Submitted,
+    retention: Span,
+    handlers: &dyn Handlers,
+    announced: &BTreeSet<String>,
+) -> Result<Submission, Vec<Fault>> {
+    let draft = read::read(&submitted.body);
+    let mut faults = draft.faults;
+    let plan = draft.plan;
+    let sha256 = digest_hex(&json!({ "plan": submitted.body, "dir": submitted.plan_dir }));
+    let check =
+        Check { handlers, announced, plan_dir: submitted.plan_dir.is_some(), added_by: None };
+    let steps = check.steps(&plan.steps, "/steps", &mut faults);
+    let finally = check.finally(&plan, &mut faults);
+    if let Some(text) = &plan.complete_when {
+        let all: BTreeSet<&str> = plan.steps.iter().map(|step| step.id.as_str()).collect();
+        match Expression::parse(text) {
+            Ok(expression) => check.references(
+                expression.references(),
+                "/complete_when",
+                |step| all.contains(step).then_some(()).ok_or("is not a step of the plan"),
+                &mut faults,
+            ),
+            Err(fault) => faults.push(at("/complete_when", fault.message)),
+        }
+    }
+    let key = agree(submitted.key, plan.idempotency_key.clone(), &mut faults);
+    if !faults.is_empty() {
+        faults.sort();
+        faults.dedup();
+        return Err(faults);
+    }
+    let mut templated = BTreeSet::new();
+    let mut named_in_if = BTreeMap::new();
+    let all = plan.steps.iter().zip(steps).chain(plan.finally.iter().zip(finally));
+    for (step, addition) in all {
+        if addition.templated {
+            templated.insert(step.id.clone());
+        }
+        if !addition.named_in_if.is_empty() {
+            named_in_if.insert(step.id.clone(), addition.named_in_if);
+        }
+    }
+    Ok(Submission {
+        plan,
+        sha256,
+        plan_dir: submitted.plan_dir,
+        submitted_by: submitted.by,
+        idempotency_key: key,
+        retention,
+        templated,
+        named_in_if,
+        traceparent: submitted.traceparent,
+    })
+}
+
+/// Checks the steps that an outcome of `by` adds; `then` is the raw array.
+pub fn prepare_added(
+    then: &Value,
+    by: &StepId,
+    plan_dir: bool,
+    handlers: &dyn Handlers,
+    announced: &BTreeSet<String>,
+) -> Result<(Vec<StepPlan>, Vec<Addition>), Vec<Fault>> {
+    let (steps, mut faults) = read::read_added_steps(then, "/then");
+    let check = Check { handlers, announced, plan_dir, added_by: Some(by.clone()) };
+    let additions = check.steps(&steps, "/then", &mut faults);
+    if faults.is_empty() { Ok((steps, additions)) } else { Err(faults) }
+}
+
+fn agree(
+    outer: Option<String>,
+    inner: Option<String>,
+    faults: &mut Vec<Fault>,
+) -> Option<String> {
+    if let (Some(outer), Some(inner)) = (&outer, &inner)
+        && outer != inner
+    {
+        let message = "differs from the key that the request or message carries";
+        faults.push(at("/idempotency_key", message));
+    }
+    let key = outer.or(inner);
+    if let Some(key) = &key
+        && (key.is_empty() || key.len() > read::IDEMPOTENCY_KEY_BYTES_MAX)
+    {
+        let most = read::IDEMPOTENCY_KEY_BYTES_MAX;
+        let message = format!("expected 1 to {most} bytes, found {}", key.len());
+        faults.push(at("/idempotency_key", message));
+    }
+    key
+}
+
+fn at(pointer: impl Into<String>, message: impl Into<String>) -> Fault {
+    Fault { pointer: pointer.into(), message: message.into() }
+}
+
+struct Check<'a> {
+    handlers: &'a dyn Handlers,
+    announced: &'a BTreeSet<String>,
+    plan_dir: bool,
+    added_by: Option<StepId>,
+}
+
+impl Check<'_> {
+    fn finally(&self, plan: &Plan, faults: &mut Vec<Fault>) -> Vec<Addition> {
+        let main: BTreeSet<&str> = plan.steps.iter().map(|step| step.id.as_str()).collect();
+        let index = Upstream::new(&plan.finally);
+        let each = plan.finally.iter().enumerate();
+        each.map(|(n, step)| {
+            let reachable = |name: &str| {
+                let known = main.contains(name) || index.reaches(step, name);
+                known.then_some(()).ok_or("is neither a step of the plan nor upstream")
+            };
+            self.step(step, &format!("/finally/{n}"), &reachable, faults)
+        })
+        .collect()
+    }
+
+    fn steps(&self, steps: &[StepPlan], base: &str, faults: &mut Vec<Fault>) -> Vec<Addition> {
+        let index = Upstream::new(steps);
+        let each = steps.iter().enumerate();
+        each.map(|(n, step)| {
+            let reachable = |name: &str| {
+                let by = self.added_by.as_ref();
+                let outside = by.is_some_and(|by| {
+                    by.as_str() == name
+                        || step.needs.iter().any(|need| {
+                            need.as_str() == name && !index.needs.contains_key(need.as_str())
+                        })
+                });
+                let known = outside || index.reaches(step, name);
+                known.then_some(()).ok_or("is not upstream: add it to `needs`")
+            };
+            self.step(step, &format!("{base}/{n}"), &reachable, faults)
+        })
+        .collect()
+    }
+
+    fn step(
+        &self,
+        step: &StepPlan,
+        base: &str,
+        reachable: &dyn Fn(&str) -> Result<(), &'static str>,
+        faults: &mut Vec<Fault>,
+    ) -> Addition {
+        let mut addition = Addition::default();
+        if let Some(text) = &step.condition {
+            let place = format!("{base}/if");
+            match Expression::parse(text) {
+                Ok(expression) => {
+                    let references = expression.references();
+                    self.references(references, &place, reachable, faults);
+                    let named = references.steps.iter().filter_map(|n| StepId::new(n).ok());
+                    addition.named_in_if = named.collect();
+                    addition.templated = true;
+                }
+                Err(fault) => faults.push(at(place, fault.message)),
+            }
+        }
+        let place = format!("{base}/with");
+        let (references, found) = find_faults_and_references(&step.with, &place);
+        addition.templated |= standfast_expressions::has_templates(&step.with);
+        faults.extend(found.into_iter().map(|(pointer, fault)| at(pointer, fault.message)));
+        self.references(&references, &place, reachable, faults);
+        if let Uses::Handler(handler) = &step.uses {
+            self.handler(handler.as_str(), &step.with, base, faults);
+        }
+        addition
+    }
+
+    fn handler(&self, name: &str, with: &Value, base: &str, faults: &mut Vec<Fault>) {
+        match self.handlers.check(name, with) {
+            Some(found) => faults.extend(
+                found
+                    .into_iter()
+                    .map(|(pointer, message)| at(format!("{base}/with{pointer}"), message)),
+            ),
+            None if self.announced.contains(name) => {}
+            None => {
+                let message = format!(
+                    "unknown handler `{name}`; known are the built-in ones (`exec`, `http`, \
+                     `timer`) and those that a worker has announced: start a worker that has it"
+                );
+                faults.push(at(format!("{base}/uses"), message));
+            }
+        }
+    }
+
+    fn references(
+        &self,
+        references: &References,
+        place: &str,
+        reachable: impl Fn(&str) -> Result<(), &'static str>,
+        faults: &mut Vec<Fault>,
+    ) {
+        let files = references.artifacts.iter().filter_map(|name| name.split_once('/'));
+        let steps = references.steps.iter().map(String::as_str).chain(files.map(|(step, _)| step));
+        for step in steps.collect::<BTreeSet<&str>>() {
+            if let Err(why) = reachable(step) {
+                faults.push(at(place, format!("step `{step}` {why}")));
+            }
+        }
+        if references.plan_dir && !self.plan_dir {
+            let message = "`plan.dir` exists only for plans submitted from a file on the machine \
+                           of a loopback api (`standfast run` and `standfast submit`)";
+            faults.push(at(place, message));
+        }
+    }
+}
+
+/// Answers whether a step is upstream of another, fast for the usual case of a direct need.
+struct Upstream<'a> {
+    needs: BTreeMap<&'a str, &'a [StepId]>,
+}
+
+impl<'a> Upstream<'a> {
+    fn new(steps: &'a [StepPlan]) -> Self {
+        Self { needs: steps.iter().map(|step| (step.id.as_str(), &step.needs[..])).collect() }
+    }
+
+    fn reaches(&self, step: &StepPlan, name: &str) -> bool {
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut open: Vec<&[StepId]> = vec![&step.needs];
+        while let Some(needs) = open.pop() {
+            if needs.iter().any(|need| need.as_str() == name) {
+                return true;
+            }
+            for need in needs {
+                if seen.insert(need.as_str())
+                    && let Some(further) = self.needs.get(need.as_str())
+                {
+                    open.push(further);
+                }
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,159 @@
+//! Checks a task's log against its hashes and its records: folding the one gives the other.
+
+use standfast_domain::commit::Scope;
+use standfast_domain::event::{Change, FIRST_HASH, decode_event, verify_event};
+use standfast_domain::evolve::evolve;
+use standfast_domain::ids::TaskId;
+use standfast_domain::record::{Header, Key, Record};
+use standfast_domain::refusal::{Halt, Refusal};
+use standfast_domain::view::View;
+
+use crate::ports::BATCH_MAX;
+use crate::{Engine, EngineError};
+
+/// What a check came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Events that were checked and found whole.
+    pub events: u64,
+    /// The first fault, naming the event or record.
+    pub fault: Option<String>,
+}
+
+/// Checks a task.
+pub async fn verify(engine: &Engine, task: &TaskId) -> Result<Verified, EngineError> {
+    let stored = match engine.read(task, &[Key::Header]).await?.remove(&Key::Header) {
+        Some(Some(Record::Header(header))) => header,
+        _ => return Err(Refusal::NoTask(task.clone()).into()),
+    };
+    let mut view = View::new(task.clone());
+    view.load(Key::Header, None, None);
+    view.forget_mutable(); // knows nothing, and that nothing is not an absence
+    let mut hash = FIRST_HASH.to_owned();
+    let mut number = 0;
+    while number < stored.next_event {
+        let page = engine.store().events(&Scope::Task(task.clone()), number, BATCH_MAX).await?;
+        if page.is_empty() {
+            let fault = Some(format!("event {number} is missing"));
+            return Ok(Verified { events: number, fault });
+        }
+        for bytes in page.iter().take((stored.next_event - number) as usize) {
+            hash = match verify_event(number, bytes, &hash) {
+                Ok(hash) => hash,
+                Err(error) => {
+                    return Ok(Verified { events: number, fault: Some(error.to_string()) });
+                }
+            };
+            if let Some(fault) = fold(engine, &mut view, number, bytes).await? {
+                return Ok(Verified { events: number, fault: Some(fault) });
+            }
+            number += 1;
+        }
+    }
+    let fault = match hash == stored.hash {
+        true => compare(engine, &view, &stored).await?,
+        false => Some(format!("event {} is not the one that the header names", number - 1)),
+    };
+    Ok(Verified { events: number, fault })
+}
+
+/// Folds one event; gives a fault if it cannot follow from those before it.
+async fn fold(
+    engine: &Engine,
+    view: &mut View,
+    number: u64,
+    bytes: &[u8],
+) -> Result<Option<String>, EngineError> {
+    let event = match decode_event(number, bytes) {
+        Ok(stored) => stored.event,
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    if let Some(fault) = wrong_digest(engine, view.task(), &event.change).await? {
+        return Ok(Some(format!("event {number}: {fault}")));
+    }
+    loop {
+        let savepoint = view.savepoint();
+        match evolve(view, &event) {
+            Ok(()) => {
+                view.todo.clear();
+                return Ok(None);
+            }
+            Err(Halt::Need(keys)) => {
+                view.rollback(savepoint);
+                load_immutable(engine, view, keys).await?;
+            }
+            Err(Halt::Refuse(refusal)) => {
+                return Ok(Some(format!("event {number} does not follow: {refusal}")));
+            }
+        }
+    }
+}
+
+/// Loads immutable records as they are; what changes starts out absent and comes from the log.
+async fn load_immutable(
+    engine: &Engine,
+    view: &mut View,
+    keys: Vec<Key>,
+) -> Result<(), EngineError> {
+    let (immutable, mutable): (Vec<Key>, Vec<Key>) = keys.into_iter().partition(Key::is_immutable);
+    for (key, record) in engine.read(view.task(), &immutable).await? {
+        view.load(key, record, None);
+    }
+    for key in mutable {
+        let born = key != Key::Header;
+        view.load(key, None, None);
+        if !born {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Compares the digest of an output that an event names with the record.
+async fn wrong_digest(
+    engine: &Engine,
+    task: &TaskId,
+    change: &Change,
+) -> Result<Option<String>, EngineError> {
+    let Change::StepSucceeded { step, round, output_sha256, .. } = change else {
+        return Ok(None);
+    };
+    let key = Key::Output(step.clone(), *round);
+    let record = engine.read(task, std::slice::from_ref(&key)).await?.remove(&key).flatten();
+    let Some(Record::Payload(payload)) = record else {
+        return Ok(Some(format!("the output of step `{step}` is missing")));
+    };
+    let value = serde_json::to_value(&payload).unwrap_or_default();
+    let same = standfast_domain::canonical::digest_hex(&value) == *output_sha256;
+    Ok((!same).then(|| format!("the output of step `{step}` is not the one that was recorded")))
+}
+
+/// Compares what the log gives with what is stored, record by record.
+async fn compare(
+    engine: &Engine,
+    view: &View,
+    stored: &Header,
+) -> Result<Option<String>, EngineError> {
+    let folded: Vec<(Key, Option<Record>)> = view
+        .changes()
+        .filter(|(key, _, _)| matches!(key, Key::Header | Key::Gate | Key::Step(_)))
+        .map(|(key, _, now)| (key.clone(), now.cloned()))
+        .collect();
+    let keys: Vec<Key> = folded.iter().map(|(key, _)| key.clone()).collect();
+    let mut records = engine.read(view.task(), &keys).await?;
+    for (key, expected) in folded {
+        let found = records.remove(&key).flatten();
+        let expected = match expected {
+            Some(Record::Header(header)) => Some(Record::Header(Header {
+                next_event: stored.next_event,
+                hash: stored.hash.clone(),
+                ..header
+            })),
+            other => other,
+        };
+        if found != expected {
+            return Ok(Some(format!("record `{}` is not what the log gives", key.field())));
+        }
+    }
+    Ok(None)
+}

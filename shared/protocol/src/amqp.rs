@@ -1,0 +1,86 @@
+//! Names and bodies of AMQP messages.
+//!
+//! Publishers send to [`EXCHANGE`] with the routing key [`SUBMIT`]; the body is that of
+//! `POST /v1/tasks`, `message_id` is the idempotency key when the plan names none, and one of
+//! them is required. The principal is the `user_id` that the broker has validated, or a token
+//! in [`TOKEN_HEADER`]. With `reply_to`, a [`SubmitReply`] comes back with the same
+//! `correlation_id` (or, without one, the `message_id`). What cannot be accepted goes to
+//! [`REJECTED_QUEUE`] with the problem in [`PROBLEM_HEADER`].
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+use crate::tasks::Submitted;
+
+/// The topic exchange that publishers send to.
+pub const EXCHANGE: &str = "standfast";
+/// Routing key of a submission.
+pub const SUBMIT: &str = "submit";
+/// Routing key of a signal.
+pub const SIGNAL: &str = "signal";
+/// Routing key of a stop.
+pub const STOP: &str = "stop";
+/// The queue that the intake reads.
+pub const INTAKE_QUEUE: &str = "standfast.intake";
+/// The queue of messages that could not be accepted.
+pub const REJECTED_QUEUE: &str = "standfast.rejected";
+/// The exchange over which running attempts are told to stop.
+pub const CONTROL_EXCHANGE: &str = "standfast.control";
+/// What the name of every queue of steps begins with.
+pub const STEPS_PREFIX: &str = "standfast.steps.";
+
+/// Header with the publisher's token; removed before anything is kept.
+pub const TOKEN_HEADER: &str = "standfast-token";
+/// Header with a [`Problem`] as JSON, on messages in [`REJECTED_QUEUE`].
+pub const PROBLEM_HEADER: &str = "standfast-problem";
+/// Header with the W3C trace context.
+pub const TRACEPARENT_HEADER: &str = "traceparent";
+
+/// Gives the name of the AMQP queue that wakes the workers of a queue.
+pub fn steps_queue(queue: &str) -> String {
+    format!("{STEPS_PREFIX}{queue}")
+}
+
+/// Body of a message that wakes a worker. It says what to look at, and decides nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepMessage {
+    /// The task.
+    pub task: String,
+    /// The step that is ready.
+    pub step: String,
+    /// The task's epoch when it became ready.
+    pub epoch: u32,
+    /// The number its next attempt will have.
+    pub attempt: u32,
+}
+
+/// Body of the reply to a submission.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SubmitReply {
+    /// It was accepted, now or before.
+    Submitted(Submitted),
+    /// It was not.
+    Problem(Problem),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::ProblemKind;
+
+    #[test]
+    fn a_reply_says_which_it_is() {
+        let reply = SubmitReply::Problem(Problem::new(ProblemKind::InvalidPlan, "no steps"));
+        let json = serde_json::to_value(&reply).unwrap();
+        assert_eq!(json["problem"]["status"], 422);
+        assert_eq!(serde_json::from_value::<SubmitReply>(json).unwrap(), reply);
+    }
+
+    #[test]
+    fn a_steps_queue_has_the_prefix() {
+        assert_eq!(steps_queue("default"), "standfast.steps.default");
+    }
+}

@@ -1,0 +1,252 @@
+//! What RabbitMQ promises beyond the port: its topology, its returns, the rejected queue.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use lapin::options::{
+    BasicGetOptions, BasicPublishOptions, ExchangeDeclareOptions, QueueDeclareOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, ExchangeKind};
+use standfast_brokers::rabbitmq::{
+    Pick, REASON_HEADER, ROUTING_KEY_HEADER, RabbitBroker, RabbitSettings,
+};
+use standfast_engine::ports::{Broker, BrokerError, Destination, Message, Source};
+
+use crate::rig::{
+    BOUND, Rabbit, Raw, Rig, connect, id_of_next, message, other, publish_one, run, steps, take,
+    until, url, work,
+};
+
+macro_rules! case {
+    ($name:ident, |$rabbit:ident| $body:block) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            let rig = Rig::rabbit().await;
+            let Rig::Rabbit($rabbit) = &rig else { unreachable!("it was made so") };
+            run(&rig, async { $body }).await;
+        }
+    };
+}
+
+case!(a_queue_with_other_arguments_is_named_and_left_alone, |rabbit| {
+    let raw = rabbit.raw().await;
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(5_000));
+    let options = QueueDeclareOptions { durable: true, ..Default::default() };
+    let name = rabbit.steps(&work());
+    raw.channel.queue_declare(name.as_str().into(), options, arguments.clone()).await.unwrap();
+    // Which of two differences is named depends on the broker's version.
+    let expected = [("x-message-ttl", "none", "5000"), ("x-queue-type", "quorum", "classic")].map(
+        |(argument, wanted, found)| {
+            BrokerError::Topology(format!(
+                "the queue `{name}` exists with another `{argument}`: wanted {wanted}, found \
+                 {found}; delete it when it is empty, or set another prefix"
+            ))
+        },
+    );
+    let declared = rabbit.broker.declare(&work()).await.unwrap_err();
+    assert!(expected.contains(&declared), "{declared}");
+    let subscribed = rabbit.broker.subscribe(Source::Steps(work()), 1).await.err();
+    assert_eq!(subscribed, Some(declared));
+    // It stands as before, and the others work.
+    raw.channel.queue_declare(name.as_str().into(), options, arguments).await.unwrap();
+    rabbit.broker.declare(&other()).await.unwrap();
+});
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_over_a_foreign_exchange_fails_with_its_name() {
+    let rabbit = Rabbit::at(&url()).await;
+    let foreign = format!("{}-f", rabbit.prefix);
+    let raw = rabbit.raw().await;
+    let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+    let kind = ExchangeKind::Topic;
+    let name = foreign.as_str();
+    raw.channel.exchange_declare(name.into(), kind, options, FieldTable::default()).await.unwrap();
+    let settings = RabbitSettings::parse(&url()).unwrap().with_prefix(name).unwrap();
+    let fault = RabbitBroker::connect(settings, Some(BOUND)).await.err();
+    raw.channel.exchange_delete(name.into(), Default::default()).await.unwrap();
+    rabbit.clean().await;
+    let Some(BrokerError::Topology(text)) = fault else { panic!("{fault:?}") };
+    let start =
+        format!("the exchange `{name}` exists with another `type`: wanted direct, found topic");
+    assert!(text.starts_with(&start), "{text}");
+}
+
+case!(two_thousand_interleaved_messages_are_never_swapped, |rabbit| {
+    rabbit.broker.declare(&work()).await.unwrap();
+    let gone = Destination::Reply(format!("{}.gone", rabbit.prefix));
+    let messages: Vec<Message> = (0..2_000)
+        .map(|number| match number % 2 {
+            0 => message(Destination::Steps(work()), format!("m{number}")),
+            _ => message(gone.clone(), format!("m{number}")),
+        })
+        .collect();
+    let check = |number: usize, answer: &Result<(), BrokerError>| match number % 2 {
+        0 => assert_eq!(answer, &Ok(()), "message {number} has a queue"),
+        _ => assert!(matches!(answer, Err(BrokerError::Refused(_))), "{number}: {answer:?}"),
+    };
+    // In one call, and each by a call of its own at the same time.
+    for (number, answer) in rabbit.broker.publish(messages.clone(), BOUND).await.iter().enumerate()
+    {
+        check(number, answer);
+    }
+    let calls = messages.into_iter().map(|message| publish_one(&rabbit.broker, message, BOUND));
+    for (number, answer) in join_all(calls).await.iter().enumerate() {
+        check(number, answer);
+    }
+    until("exactly the routable ones are there", BOUND, || async {
+        rabbit.broker.depth(&work()).await.unwrap().ready == 2_000
+    })
+    .await;
+});
+
+case!(a_queue_deleted_behind_our_back_is_declared_and_filled, |rabbit| {
+    rabbit.broker.declare(&work()).await.unwrap();
+    rabbit.raw().await.delete_queue(&rabbit.steps(&work())).await;
+    for answer in rabbit.broker.publish(steps(0..20), BOUND).await {
+        answer.unwrap();
+    }
+    assert!(rabbit.broker.counters().returned >= 20);
+    let mut subscription = rabbit.broker.subscribe(Source::Steps(work()), 20).await.unwrap();
+    assert_eq!(take(&mut subscription, 20).await.len(), 20);
+});
+
+case!(what_others_submit_arrives_with_its_properties, |rabbit| {
+    let raw = rabbit.raw().await;
+    submit(&raw, rabbit, "k1").await;
+    let mut intake = rabbit.broker.subscribe(Source::Intake, 1).await.unwrap();
+    let (id, delivery) = id_of_next(&mut intake).await;
+    assert_eq!((id.as_str(), delivery.routing_key.as_str()), ("k1", "submit"));
+    assert_eq!(delivery.reply_to.as_deref(), Some("answers"));
+    assert_eq!(delivery.user_id.as_deref(), Some("guest"));
+    assert_eq!(delivery.headers, [("attempts".to_owned(), "LongInt(3)".to_owned())]);
+    assert!(delivery.acker.ack().await);
+});
+
+case!(a_dead_submission_is_among_the_rejected, |rabbit| {
+    submit(&rabbit.raw().await, rabbit, "k1").await;
+    let mut intake = rabbit.broker.subscribe(Source::Intake, 1).await.unwrap();
+    let (_, delivery) = id_of_next(&mut intake).await;
+    assert!(delivery.acker.dead_letter().await);
+    until("it is rejected", BOUND, || async {
+        !rabbit.broker.rejected_list(10).await.unwrap().is_empty()
+    })
+    .await;
+    let rejected = rabbit.broker.rejected_list(10).await.unwrap();
+    assert_eq!(rejected[0].routing_key.as_deref(), Some("submit"));
+    assert_eq!(rejected[0].reason.as_deref(), Some("rejected"));
+    assert!(rejected[0].at.is_some(), "the broker says when it died");
+    assert_eq!(rabbit.broker.rejected_requeue(&Pick::One("k1".to_owned())).await, Ok(1));
+    let (id, delivery) = id_of_next(&mut intake).await;
+    assert_eq!(id, "k1");
+    let left: Vec<&str> = delivery.headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(left, ["attempts"], "what the rejection added is gone");
+    assert!(delivery.acker.ack().await);
+});
+
+case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
+    let broker = &rabbit.broker;
+    for number in 0..5 {
+        let mut rejected = message(Destination::Rejected, format!("k{number}"));
+        rejected.headers = vec![
+            (REASON_HEADER.to_owned(), format!(r#"{{"type":"t{number}"}}"#)),
+            (ROUTING_KEY_HEADER.to_owned(), "submit".to_owned()),
+        ];
+        publish_one(broker, rejected, BOUND).await.unwrap();
+    }
+    for _ in 0..3 {
+        until("all five are listed, and stay", BOUND, || async {
+            let list = broker.rejected_list(100).await.unwrap();
+            let ids = list.iter().filter_map(|message| message.message_id.as_deref());
+            ids.eq(["k0", "k1", "k2", "k3", "k4"])
+        })
+        .await;
+    }
+    let list = broker.rejected_list(2).await.unwrap();
+    assert_eq!(list.len(), 2, "no more than the limit");
+    assert_eq!(list[0].reason.as_deref(), Some(r#"{"type":"t0"}"#));
+    assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(1));
+    assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(0));
+    assert_eq!(broker.rejected_requeue(&Pick::All).await, Ok(4));
+    let mut intake = broker.subscribe(Source::Intake, 10).await.unwrap();
+    let mut again = take(&mut intake, 4).await;
+    again.sort();
+    assert_eq!(again, ["k0", "k1", "k2", "k4"]);
+    assert_eq!(broker.rejected_list(100).await, Ok(Vec::new()));
+});
+
+case!(messages_are_persistent_and_say_what_they_are, |rabbit| {
+    rabbit.broker.declare(&work()).await.unwrap();
+    publish_one(&rabbit.broker, steps(0..1).remove(0), BOUND).await.unwrap();
+    let raw = rabbit.raw().await;
+    let name = rabbit.steps(&work());
+    let get = raw.channel.basic_get(name.into(), BasicGetOptions { no_ack: true });
+    let found = get.await.unwrap().expect("the message is there");
+    assert_eq!(*found.properties.delivery_mode(), Some(2));
+    assert_eq!(found.properties.content_type().as_ref().unwrap().as_str(), "application/json");
+    assert_eq!(found.properties.app_id().as_ref().unwrap().as_str(), "standfast");
+});
+
+case!(a_second_process_shares_the_topology, |rabbit| {
+    let second = connect(&rabbit.url, &rabbit.prefix).await;
+    second.declare(&work()).await.unwrap();
+    publish_one(&rabbit.broker, steps(0..1).remove(0), BOUND).await.unwrap();
+    let mut subscription = second.subscribe(Source::Steps(work()), 1).await.unwrap();
+    assert_eq!(take(&mut subscription, 1).await, ["m0"]);
+    second.close().await;
+    until("the second one's consumer is gone", BOUND, || async {
+        rabbit.broker.depth(&work()).await.unwrap().consumers == 0
+    })
+    .await;
+});
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_without_a_broker_says_why() {
+    let wait = Duration::from_secs(3);
+    let _reachable = Raw::at(&url()).await;
+    let place = url().split('@').nth(1).unwrap().to_owned();
+    let cases = [
+        (format!("amqp://nobody:wrong@{place}"), "refuses user `nobody`"),
+        ("amqp://no-such-host.invalid/".to_owned(), "the host `no-such-host.invalid` is unknown"),
+        ("amqp://127.0.0.1:1/".to_owned(), "refused"),
+    ];
+    for (url, words) in cases {
+        let settings = RabbitSettings::parse(&url).unwrap();
+        let Err(BrokerError::Unavailable(text)) = RabbitBroker::connect(settings, Some(wait)).await
+        else {
+            panic!("{url} is refused");
+        };
+        assert!(text.contains(words), "{url}: {text}");
+        assert!(!text.contains("wrong"), "the password is not shown: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_does_not_wait_subscribes_later() {
+    let settings = RabbitSettings::parse("amqp://127.0.0.1:1/").unwrap();
+    let broker = RabbitBroker::connect(settings, None).await.unwrap();
+    let health = broker.health().await;
+    assert!(!health.connected, "{health:?}");
+    let subscription = broker.subscribe(Source::Intake, 1).await.unwrap();
+    assert!(!subscription.subscribed());
+    let bound = Duration::from_millis(200);
+    let answer = publish_one(&broker, steps(0..1).remove(0), bound).await;
+    assert!(matches!(answer, Err(BrokerError::Unavailable(_))), "{answer:?}");
+}
+
+async fn submit(raw: &Raw, rabbit: &Rabbit, id: &str) {
+    let mut headers = FieldTable::default();
+    headers.insert("attempts".into(), AMQPValue::LongInt(3));
+    let properties = BasicProperties::default()
+        .with_message_id(id.into())
+        .with_reply_to("answers".into())
+        .with_user_id("guest".into())
+        .with_delivery_mode(2)
+        .with_headers(headers);
+    let exchange = rabbit.broker.settings().names().exchange();
+    let options = BasicPublishOptions::default();
+    let publish =
+        raw.channel.basic_publish(exchange.into(), "submit".into(), options, b"{}", properties);
+    publish.await.unwrap().await.unwrap();
+}
