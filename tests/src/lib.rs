@@ -1,1 +1,5 @@
-//! stub
+//! What the tests share: worlds of real parts within one process, and conditions to wait for.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+pub mod embedded;
+pub mod wait;

@@ -16,7 +16,6 @@ mod events;
 mod explain;
 mod extract;
 mod guard;
-mod health;
 mod list;
 mod logs;
 mod openapi;

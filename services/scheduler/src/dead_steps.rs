@@ -1,6 +1,7 @@
 //! Counts step messages that died on the broker. They only woke: the step is still ready in
 //! the store, and the sweep wakes again.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ const PREFETCH: u16 = 100;
 /// The wait before the queue is subscribed to again after a failure.
 const AGAIN: Duration = Duration::from_secs(5);
 
-pub(crate) async fn run(shared: &Shared, shutdown: &CancellationToken) {
+pub(crate) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) {
     loop {
         match shared.engine.broker().subscribe(Source::DeadSteps, PREFETCH).await {
             Ok(mut subscription) => loop {

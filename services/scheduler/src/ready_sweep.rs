@@ -17,7 +17,7 @@ use standfast_domain::time::{Span, Time};
 use standfast_engine::ports::Range;
 use standfast_engine::{Engine, EngineError};
 
-use crate::scheduler::Shared;
+use crate::scheduler::{Duty, Shared};
 
 /// How old a ready step must be before its message counts as lost.
 const LOST_AFTER: Span = Span::from_secs(10);
@@ -34,8 +34,10 @@ pub(crate) struct ReadySweep {
     published: BTreeMap<(String, String), (Duration, Duration)>,
 }
 
-impl ReadySweep {
-    pub async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
+impl Duty for ReadySweep {
+    const NAME: &'static str = "ready sweep";
+
+    async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
         let monotonic = shared.engine.clock().monotonic();
         self.published.retain(|_, (until, _)| *until + AGAIN_AFTER_MAX > monotonic);
         for queue in shared.engine.queues().await? {
@@ -43,7 +45,9 @@ impl ReadySweep {
         }
         Ok(())
     }
+}
 
+impl ReadySweep {
     async fn queue(
         &mut self,
         shared: &Shared,

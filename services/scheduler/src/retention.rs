@@ -14,7 +14,7 @@ use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::ports::{BATCH_MAX, Range, StoreError};
 
-use crate::scheduler::Shared;
+use crate::scheduler::{Duty, Shared};
 
 /// Due entries of one partition that one round looks through.
 const ROUND_MAX: usize = BATCH_MAX;
@@ -27,8 +27,10 @@ pub(crate) struct Retention {
     later: BTreeMap<String, Duration>,
 }
 
-impl Retention {
-    pub async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
+impl Duty for Retention {
+    const NAME: &'static str = "retention";
+
+    async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
         let engine = &shared.engine;
         let monotonic = engine.clock().monotonic();
         self.later.retain(|_, until| *until > monotonic);

@@ -1,7 +1,7 @@
 //! The duties of a scheduler process, each on a loop of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use standfast_domain::ids::{Partition, WorkerId};
@@ -9,14 +9,16 @@ use standfast_domain::time::Span;
 use standfast_engine::Engine;
 use standfast_engine::EngineError;
 use standfast_engine::blobs::Blobs;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::members::Members;
 use crate::ready_sweep::ReadySweep;
 use crate::retention::Retention;
 use crate::takeover::TakeOver;
+use crate::dead_steps;
 use crate::timers::Timers;
-use crate::{dead_steps, work_sweep};
+use crate::work_sweep::WorkSweep;
 
 /// The longest wait after failures in a row.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
@@ -103,50 +105,68 @@ impl Scheduler {
         let timers_every = shared.settings.timers_every;
         let sweeps_every = shared.settings.sweeps_every;
         let takeover_every = shared.settings.claim_length.to_std() / 10;
-        let (mut timers, mut takeover) = (Timers::default(), TakeOver::default());
-        let (mut ready, mut retention) = (ReadySweep::default(), Retention::default());
-        tokio::join!(
-            every("members", Members::INTERVAL, &shutdown, async || {
-                shared.members.refresh(&shared.engine).await
-            }),
-            every("timers", timers_every, &shutdown, async || {
-                shared.gauges.rounds.fetch_add(1, Ordering::Relaxed);
-                timers.round(&shared).await
-            }),
-            every("take-over", takeover_every, &shutdown, async || takeover.round(&shared).await),
-            every("ready sweep", sweeps_every, &shutdown, async || ready.round(&shared).await),
-            every("work sweep", sweeps_every, &shutdown, async || {
-                work_sweep::round(&shared).await
-            }),
-            every("retention", timers_every * 5, &shutdown, async || {
-                retention.round(&shared).await
-            }),
-            dead_steps::run(&shared, &shutdown),
-        );
+        let mut duties = JoinSet::new();
+        let given = || (shared.clone(), shutdown.clone());
+        duties.spawn(every(Membership, Members::INTERVAL, given()));
+        duties.spawn(every(Timers::default(), timers_every, given()));
+        duties.spawn(every(TakeOver::default(), takeover_every, given()));
+        duties.spawn(every(ReadySweep::default(), sweeps_every, given()));
+        duties.spawn(every(WorkSweep, sweeps_every, given()));
+        duties.spawn(every(Retention::default(), timers_every * 5, given()));
+        duties.spawn(dead_steps::run(shared.clone(), shutdown.clone()));
+        while let Some(ended) = duties.join_next().await {
+            if let Err(error) = ended {
+                // A scheduler that lacks a duty looks alive and is not: the process must end.
+                tracing::error!(%error, "a duty ended by itself");
+                shutdown.cancel();
+            }
+        }
         shared.members.withdraw(&shared.engine).await;
     }
 }
 
-/// Calls a duty again and again. After a failure it waits longer, and says so once.
-async fn every(
-    name: &str,
+/// Something a scheduler does again and again.
+pub(crate) trait Duty: Send + 'static {
+    /// What logs call it.
+    const NAME: &'static str;
+
+    /// Does it once.
+    fn round(
+        &mut self,
+        shared: &Shared,
+    ) -> impl Future<Output = Result<(), EngineError>> + Send;
+}
+
+/// Says that this scheduler lives, and hears of the others.
+struct Membership;
+
+impl Duty for Membership {
+    const NAME: &'static str = "membership";
+
+    async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
+        shared.members.refresh(&shared.engine).await
+    }
+}
+
+/// Does a duty again and again. After a failure it waits longer, and says so once.
+async fn every<D: Duty>(
+    mut duty: D,
     interval: Duration,
-    shutdown: &CancellationToken,
-    mut duty: impl AsyncFnMut() -> Result<(), EngineError>,
+    (shared, shutdown): (Arc<Shared>, CancellationToken),
 ) {
     let mut pause = interval;
     let mut failing = false;
     loop {
-        match duty().await {
+        match duty.round(&shared).await {
             Ok(()) => {
                 if failing {
-                    tracing::info!(duty = name, "duty goes on");
+                    tracing::info!(duty = D::NAME, "duty goes on");
                 }
                 (pause, failing) = (interval, false);
             }
             Err(error) => {
                 if !failing {
-                    tracing::warn!(duty = name, %error, "duty waits");
+                    tracing::warn!(duty = D::NAME, %error, "duty waits");
                 }
                 failing = true;
                 pause = (pause * 2).min(PAUSE_MAX).max(interval);

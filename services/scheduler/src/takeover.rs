@@ -16,7 +16,7 @@ use standfast_domain::record::{Claim, Key, Record};
 use standfast_engine::ports::{BATCH_MAX, Range};
 use standfast_engine::{Engine, EngineError};
 
-use crate::scheduler::Shared;
+use crate::scheduler::{Duty, Shared};
 
 /// Silence between two looks, in looks, after which what was seen before counts no more.
 const LOOKS_MISSED_MAX: u32 = 3;
@@ -29,8 +29,10 @@ pub(crate) struct TakeOver {
     looked_at: Option<Duration>,
 }
 
-impl TakeOver {
-    pub async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
+impl Duty for TakeOver {
+    const NAME: &'static str = "take-over";
+
+    async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
         let engine = &shared.engine;
         let length = shared.settings.claim_length.to_std();
         let members = match all(engine, shared.partitions()).await {

@@ -15,7 +15,7 @@ use standfast_domain::time::{Span, Time};
 use standfast_engine::ports::Range;
 use standfast_engine::{Engine, EngineError};
 
-use crate::scheduler::Shared;
+use crate::scheduler::{Duty, Shared};
 
 /// Timers of one partition that one round takes.
 const ROUND_MAX: usize = 200;
@@ -30,16 +30,19 @@ pub(crate) struct Timers {
     deferred: BTreeMap<String, Duration>,
 }
 
-impl Timers {
-    pub async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
+impl Duty for Timers {
+    const NAME: &'static str = "timers";
+
+    async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
+        shared.gauges.rounds.fetch_add(1, Ordering::Relaxed);
         let engine = &shared.engine;
         let monotonic = engine.clock().monotonic();
         self.deferred.retain(|_, until| *until > monotonic);
         let members = due(engine, &shared.partitions(), engine.now().await?).await?;
-        let fresh: Vec<&String> =
-            members.iter().filter(|member| !self.deferred.contains_key(*member)).collect();
-        let results: Vec<(&String, Result<Fired, EngineError>)> = futures::stream::iter(fresh)
-            .map(|member| async move { (member, fire(engine, member).await) })
+        let fresh: Vec<String> =
+            members.into_iter().filter(|member| !self.deferred.contains_key(member)).collect();
+        let results: Vec<(String, Result<Fired, EngineError>)> = futures::stream::iter(fresh)
+            .map(|member| fire(engine.clone(), member))
             .buffer_unordered(PARALLEL)
             .collect()
             .await;
@@ -51,7 +54,7 @@ impl Timers {
                 }
                 Ok(Fired::Stale) => {}
                 Ok(Fired::NotYet) => {
-                    self.deferred.insert(member.clone(), monotonic + DEFERRED);
+                    self.deferred.insert(member, monotonic + DEFERRED);
                 }
                 Err(error) => first_error = Some(error),
             }
@@ -88,7 +91,12 @@ async fn due(
 }
 
 /// Fires one timer and removes its entry if it leads to nothing any more.
-async fn fire(engine: &Engine, member: &String) -> Result<Fired, EngineError> {
+async fn fire(engine: Engine, member: String) -> (String, Result<Fired, EngineError>) {
+    let fired = fire_entry(&engine, &member).await;
+    (member, fired)
+}
+
+async fn fire_entry(engine: &Engine, member: &str) -> Result<Fired, EngineError> {
     let Some(entry) = TimerEntry::parse(member) else { return Ok(Fired::NotYet) };
     if matches!(entry.kind, TimerKind::Remove | TimerKind::Birth) {
         return Ok(Fired::NotYet); // retention's
@@ -102,12 +110,12 @@ async fn fire(engine: &Engine, member: &String) -> Result<Fired, EngineError> {
     let key = entry.step.clone().map_or(Key::Header, Key::Step);
     let record = engine.read(&entry.task, std::slice::from_ref(&key)).await?.remove(&key);
     let stands = record.flatten().is_some_and(|record| {
-        entries(&entry.task, &key, &record).contains(&(TIMERS.to_owned(), member.clone()))
+        entries(&entry.task, &key, &record).contains(&(TIMERS.to_owned(), member.to_owned()))
     });
     if stands {
         return Ok(Fired::NotYet);
     }
-    let gone = IndexChange { index: TIMERS.to_owned(), member: member.clone(), add: false };
+    let gone = IndexChange { index: TIMERS.to_owned(), member: member.to_owned(), add: false };
     engine.change_indexes(Scope::Task(entry.task), vec![gone]).await?;
     Ok(Fired::Stale)
 }

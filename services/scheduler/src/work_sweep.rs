@@ -8,12 +8,23 @@ use standfast_domain::refusal::Refusal;
 use standfast_engine::EngineError;
 use standfast_engine::ports::Range;
 
-use crate::scheduler::Shared;
+use crate::scheduler::{Duty, Shared};
 
 /// Entries of one partition that one round takes.
 const ROUND_MAX: usize = 100;
 
-pub(crate) async fn round(shared: &Shared) -> Result<(), EngineError> {
+/// The duty.
+pub(crate) struct WorkSweep;
+
+impl Duty for WorkSweep {
+    const NAME: &'static str = "work sweep";
+
+    async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
+        sweep(shared).await
+    }
+}
+
+async fn sweep(shared: &Shared) -> Result<(), EngineError> {
     let ranges: Vec<Range> = shared
         .partitions()
         .into_iter()

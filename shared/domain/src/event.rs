@@ -139,7 +139,7 @@ pub enum Change {
         /// The step.
         step: StepId,
         /// When.
-        at: Time,
+        due: Time,
     },
     /// The step failed for good.
     StepFailed {

@@ -85,9 +85,9 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         }
         Change::StepsAdded { by, steps, .. } => steps_added(view, by, steps),
         Change::AttemptFailed { .. } => attempt_failed(view, event),
-        Change::RetryScheduled { step, at } => {
+        Change::RetryScheduled { step, due } => {
             leave(view, step)?;
-            enter(view, step, Status::Retrying { at: *at })
+            enter(view, step, Status::Retrying { at: *due })
         }
         Change::StepFailed { step, .. } => settle(view, step, Status::Failed { at }),
         Change::RoundOpened { by, round, steps, .. } => round_opened(view, by, *round, steps),

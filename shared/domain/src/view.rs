@@ -79,6 +79,12 @@ impl View {
         self.slots.insert(key, Slot { record: record.map(Arc::new), version });
     }
 
+    /// Takes in that a record is absent, and nothing more: unlike [`View::load`], an absent
+    /// header says nothing of the rest. For folding a log from its beginning.
+    pub fn load_absent(&mut self, key: Key) {
+        self.slots.insert(key, Slot::default());
+    }
+
     /// Forgets a record.
     pub fn forget(&mut self, key: &Key) {
         self.slots.remove(key);

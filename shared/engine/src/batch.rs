@@ -121,9 +121,14 @@ fn act(
     let now = event_time(header, now);
     let given = Given { now, actor: actor.clone() };
     let Decision { changes, payloads } = decide(view, command, &given)?;
+    let ahead = matches!(command, Command::Submit(submission) if submission.written_ahead);
     for (key, record) in payloads {
-        // An artifact list is replaced by each success, all other payloads are new.
-        view.create(key, record);
+        if ahead && key != Key::Meta {
+            view.load(key, Some(record), None);
+        } else {
+            // An artifact list is replaced by each success, all other payloads are new.
+            view.create(key, record);
+        }
     }
     for change in changes {
         let event = Event { sequence: 0, at: now, actor: actor.clone(), change };

@@ -81,7 +81,7 @@ impl Engine {
     }
 
     /// Accepts a task; gives its id and whether it is new.
-    pub async fn submit(&self, submission: Submission) -> Result<(TaskId, bool), EngineError> {
+    pub async fn submit(&self, mut submission: Submission) -> Result<(TaskId, bool), EngineError> {
         let steps = submission.plan.steps.iter().chain(&submission.plan.finally);
         self.know_queues(steps.map(|step| &step.queue)).await?;
         let by = submission.submitted_by.clone();
@@ -91,6 +91,7 @@ impl Engine {
         };
         if submission.plan.steps.len() + submission.plan.finally.len() > BIRTH_RECORDS_MAX / 3 {
             self.write_ahead(&task, &submission).await?;
+            submission.written_ahead = true;
         }
         let command = Command::Submit(Box::new(submission));
         let done = self.execute(&task, command, by, Vec::new()).await?;

@@ -90,6 +90,7 @@ pub fn prepare(
         templated,
         named_in_if,
         traceparent: submitted.traceparent,
+        written_ahead: false,
     })
 }
 

@@ -27,8 +27,6 @@ pub async fn verify(engine: &Engine, task: &TaskId) -> Result<Verified, EngineEr
         _ => return Err(Refusal::NoTask(task.clone()).into()),
     };
     let mut view = View::new(task.clone());
-    view.load(Key::Header, None, None);
-    view.forget_mutable(); // knows nothing, and that nothing is not an absence
     let mut hash = FIRST_HASH.to_owned();
     let mut number = 0;
     while number < stored.next_event {
@@ -99,13 +97,7 @@ async fn load_immutable(
     for (key, record) in engine.read(view.task(), &immutable).await? {
         view.load(key, record, None);
     }
-    for key in mutable {
-        let born = key != Key::Header;
-        view.load(key, None, None);
-        if !born {
-            break;
-        }
-    }
+    mutable.into_iter().for_each(|key| view.load_absent(key));
     Ok(())
 }
 

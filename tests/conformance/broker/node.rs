@@ -121,7 +121,9 @@ impl Node {
         let output = std::fs::File::create(self.folder.path().join("output")).unwrap();
         let mut command = self.command("rabbitmq-server");
         command.stdout(output.try_clone().unwrap()).stderr(output);
-        let _child = command.spawn().expect("rabbitmq-server is started");
+        let mut script = command.spawn().expect("rabbitmq-server is started");
+        // Waited for, so that a killed node does not stay in the process table.
+        std::thread::spawn(move || script.wait());
         until("the node lets clients in", START_BOUND, || self.answers()).await;
     }
 

@@ -1,10 +1,13 @@
 //! What we need on the broker, and a plain answer when something else stands there.
 //!
 //! ```text
-//! exchange standfast ── submit, signal, stop ──▶ standfast.intake ──(died)──┐
-//!                                                                           ▼
-//!                  (died) standfast.steps.Q ──▶ exchange standfast.dead ── rejected ─▶ standfast.rejected
-//!                                                                       └─ steps ────▶ standfast.dead.steps
+//! exchange standfast ── submit, signal, stop ──▶ standfast.intake
+//!                                                      │ died
+//!                                                      ▼
+//! standfast.steps.QUEUE ── died ──▶ exchange standfast.dead
+//!                                       │ steps       │ rejected
+//!                                       ▼             ▼
+//!                           standfast.dead.steps   standfast.rejected
 //! ```
 //!
 //! All queues are durable quorum queues. Dead-lettering is at least once, which needs

@@ -101,7 +101,7 @@ pub(super) fn after_failure(
         let scheduled = if at <= given.now {
             open::ready(definition, &after, given.now, None, false)
         } else {
-            Change::RetryScheduled { step: step.clone(), at }
+            Change::RetryScheduled { step: step.clone(), due: at }
         };
         return Ok(vec![failed, scheduled].into());
     }

@@ -35,6 +35,9 @@ pub struct Submission {
     pub named_in_if: BTreeMap<StepId, BTreeSet<StepId>>,
     /// W3C trace context.
     pub traceparent: Option<String>,
+    /// True if all its records but the meta were written before, since they are too many for
+    /// one commit.
+    pub written_ahead: bool,
 }
 
 pub(super) fn decide(

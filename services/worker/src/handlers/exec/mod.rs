@@ -2,13 +2,14 @@
 //!
 //! # Input
 //!
-//! | field | meaning |
-//! | --- | --- |
-//! | `command` | the program and its arguments; a program with a `/` that is not absolute is looked up in the attempt's directory, one without on the `PATH` |
-//! | `stdin` | what the program reads: a text as it is, any other JSON in its compact form; absent: nothing |
-//! | `env` | further variables; names that begin with `STANDFAST_` are refused |
-//! | `expect_exit` | the exit codes of success; `[0]` if absent |
-//! | `output` | `text` (the default): standard output as text; `json`: read as one JSON value; `none`: kept in the log alone |
+//! - `command`: the program and its arguments; a program with a `/` that is not absolute is
+//!   looked up in the attempt's directory, one without on the `PATH`
+//! - `stdin`: what the program reads: a text as it is, any other JSON in its compact form;
+//!   absent: nothing
+//! - `env`: further variables; names that begin with `STANDFAST_` are refused
+//! - `expect_exit`: the exit codes of success; `[0]` if absent
+//! - `output`: `text` (the default): standard output as text; `json`: read as one JSON value;
+//!   `none`: kept in the log alone
 //!
 //! `${{ secrets.NAME }}` in a text of `command`, `stdin` or `env` is replaced just before the
 //! start; the values are masked as `***` in log, messages and outputs.

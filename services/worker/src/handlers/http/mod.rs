@@ -2,15 +2,15 @@
 //!
 //! # Input
 //!
-//! | field | meaning |
-//! | --- | --- |
-//! | `url` | where; `http` or `https`, without user and password |
-//! | `method` | `GET` (the default) or `HEAD`; all others change something and need an effect, which this version does not have yet |
-//! | `headers` | further headers; `host`, `connection` and those of the body's framing are refused |
-//! | `query` | names and texts to add to the URL |
-//! | `expect_status` | the statuses of success, as numbers or classes such as `"2xx"`; `["2xx"]` if absent |
-//! | `response_limit` | bytes of the body that are accepted, 1 MiB if absent, up to 64 MiB |
-//! | `follow_redirects` | how many redirects are followed, from 0 to 5; 5 if absent |
+//! - `url`: where; `http` or `https`, without user and password
+//! - `method`: `GET` (the default) or `HEAD`; all others change something and need an effect,
+//!   which this version does not have yet
+//! - `headers`: further headers; `host`, `connection` and those of the body's framing are refused
+//! - `query`: names and texts to add to the URL
+//! - `expect_status`: the statuses of success, as numbers or classes such as `"2xx"`; `["2xx"]`
+//!   if absent
+//! - `response_limit`: bytes of the body that are accepted, 1 MiB if absent, up to 64 MiB
+//! - `follow_redirects`: how many redirects are followed, from 0 to 5; 5 if absent
 //!
 //! `${{ secrets.NAME }}` in a text of `url`, `headers` or `query` is replaced when the request
 //! is sent. On a redirect to another origin `authorization`, `cookie` and every header that

@@ -1,0 +1,135 @@
+//! Answers to holds.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use standfast_domain::decide::Command;
+use standfast_domain::hold::Answer;
+use standfast_domain::ids::StepId;
+use standfast_domain::record::{Key, Record};
+use standfast_domain::refusal::Refusal;
+use standfast_engine::EngineError;
+use standfast_protocol::holds::{AnswerRequest, Answered};
+use standfast_protocol::limits::REQUEST_BYTES_MAX;
+use standfast_protocol::paths;
+use standfast_protocol::problem::ProblemKind;
+
+use crate::auth::Caller;
+use crate::extract::{self, Place, bad_parameter};
+use crate::present::text::names;
+use crate::problems::Fail;
+use crate::reads::{self, Base};
+use crate::tasks::check_note;
+use crate::{Api, present};
+
+/// Answers the hold of the task itself, or the only hold that is open in it.
+#[utoipa::path(post, path = paths::TASK_ANSWERS, tag = "answers", request_body = AnswerRequest,
+    params(("id" = String, Path, description = "the task")),
+    responses((status = 200, body = Answered)))]
+pub(crate) async fn to_task(
+    State(api): State<Api>,
+    caller: Caller,
+    place: Place,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answered>, Fail> {
+    let base = reads::visible(&api, &caller, place.task()?).await?;
+    caller.demand_act(&base.meta)?;
+    let request = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
+    let step = match base.gate.holds.is_empty() {
+        true => only_hold(&api, &base).await?,
+        false => None,
+    };
+    answer(&api, &caller, &base, step, request).await
+}
+
+/// Answers the hold of a step.
+#[utoipa::path(post, path = paths::STEP_ANSWERS, tag = "answers", request_body = AnswerRequest,
+    params(
+        ("id" = String, Path, description = "the task"),
+        ("step" = String, Path, description = "the step"),
+    ),
+    responses((status = 200, body = Answered)))]
+pub(crate) async fn to_step(
+    State(api): State<Api>,
+    caller: Caller,
+    place: Place,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answered>, Fail> {
+    let base = reads::visible(&api, &caller, place.task()?).await?;
+    caller.demand_act(&base.meta)?;
+    let request = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
+    let step = place.step()?;
+    answer(&api, &caller, &base, Some(step), request).await
+}
+
+/// Finds the step that must be meant: the only one that is held. Several must be told apart.
+async fn only_hold(api: &Api, base: &Base) -> Result<Option<StepId>, Fail> {
+    let survey = reads::survey_one(api.engine(), base.clone()).await?;
+    let phase = survey.base.header.phase;
+    let held: Vec<&StepId> = survey
+        .live
+        .iter()
+        .filter(|live| present::step::open_hold(&phase, live.finally, &live.state).is_some())
+        .map(|live| &live.step)
+        .collect();
+    match held[..] {
+        [] => Ok(None),
+        [step] => Ok(Some(step.clone())),
+        _ => {
+            let list: Vec<&str> = held.iter().map(|step| step.as_str()).collect();
+            let detail = format!("several steps are held, name one as TASK/STEP: {}", names(&list));
+            Err(Fail::new(ProblemKind::NotApplicable, detail))
+        }
+    }
+}
+
+async fn answer(
+    api: &Api,
+    caller: &Caller,
+    base: &Base,
+    step: Option<StepId>,
+    request: AnswerRequest,
+) -> Result<Json<Answered>, Fail> {
+    check_note(request.note.as_deref(), "/note")?;
+    let Some(answer) = Answer::parse(&request.answer) else {
+        let message = "expected one of the hold's answers: `retry`, `skip` or `stop`";
+        return Err(bad_parameter("/answer", message));
+    };
+    let command = Command::Answer { step: step.clone(), answer, note: request.note };
+    let mut wants = vec![Key::Header];
+    wants.extend(step.iter().flat_map(|step| [Key::Step(step.clone()), Key::Claim(step.clone())]));
+    let actor = caller.principal().clone();
+    let mut done = match api.engine().execute(&base.task, command, actor, wants).await {
+        Err(EngineError::Refused(Refusal::NoStep(step))) => {
+            let detail = format!("failed to find step `{step}` in task {}", base.task);
+            return Err(Fail::not_found(detail));
+        }
+        other => other?,
+    };
+    let Some(Some(Record::Header(header))) = done.records.remove(&Key::Header) else {
+        return Err(Fail::internal(&"an answer gave no header"));
+    };
+    let step_state = match &step {
+        Some(step) => {
+            let finally = base.meta.finally.contains(step);
+            let claimed = matches!(done.records.remove(&Key::Claim(step.clone())), Some(Some(_)));
+            match done.records.remove(&Key::Step(step.clone())) {
+                Some(Some(Record::Step(state))) => {
+                    Some(present::step::state(&header.phase, finally, &state, claimed))
+                }
+                _ => None,
+            }
+        }
+        None => None,
+    };
+    Ok(Json(Answered {
+        task: base.task.to_string(),
+        step: step.as_ref().map(StepId::to_string),
+        answer: answer.as_str().to_owned(),
+        state: present::task::state(header.state),
+        step_state,
+    }))
+}

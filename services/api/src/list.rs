@@ -1,0 +1,296 @@
+//! Lists tasks, newest first, page by page.
+//!
+//! Each index holds members `TIME|TASK`, the same for a task in every index. A page walks the
+//! shortest index that its filters name, from the cursor towards older tasks, over all
+//! partitions in one call. Entries are hints: each candidate's records are read and all filters
+//! checked again. Members are unique and never change, so a task that exists throughout is
+//! given exactly once, whatever is created, removed or changes in between.
+//!
+//! ```text
+//! partition 0   9 7 4 2 …     fetched: 9 7        merged, newest first: 9 8 7 6
+//! partition 1   8 6 5 1 …              8 6        below 6, partition 1 may hold more:
+//!                                                 the next round starts there
+//! ```
+//!
+//! The work for a page is bounded; one that came short still carries a cursor.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::Uri;
+use serde_json::json;
+use standfast_domain::commit::Home;
+use standfast_domain::ids::{Partition, TaskId};
+use standfast_domain::index::{TASKS, parse_task_member, time_key};
+use standfast_domain::record::Key;
+use standfast_domain::time::Time;
+use standfast_engine::ports::{BATCH_MAX, Range};
+use standfast_protocol::paths;
+use standfast_protocol::problem::Fault;
+use standfast_protocol::tasks::{TaskPage, TaskQuery};
+
+use crate::auth::Caller;
+use crate::cursor::List;
+use crate::problems::Fail;
+use crate::reads::{self, Base};
+use crate::{Api, present};
+
+/// Candidates that one page looks at: rare tasks behind a common filter come in short pages.
+const CANDIDATES_MAX: usize = 2_000;
+/// Step records that one page reads for counts and holds; a page ends early beyond that.
+const STEPS_MAX: usize = 5_000;
+
+/// What is listed.
+struct Filter {
+    query: TaskQuery,
+    /// Members at or below this are older than `created_after`.
+    after: String,
+    /// Members at or above this are not older than `created_before`.
+    before: Option<String>,
+    list: List,
+}
+
+/// Lists tasks that the caller may see, newest first. A page may hold fewer tasks than its
+/// limit, even none, and still have a `next_cursor`.
+#[utoipa::path(get, path = paths::TASKS, tag = "tasks",
+    params(
+        ("state" = Option<String>, Query, description = "in this state"),
+        ("kind" = Option<String>, Query, description = "of this kind"),
+        ("owner" = Option<String>, Query, description = "of this owner"),
+        ("label" = Option<Vec<String>>, Query, description = "`key=value`; may be repeated"),
+        ("created_after" = Option<String>, Query, description = "accepted at or after this time"),
+        ("created_before" = Option<String>, Query, description = "accepted before this time"),
+        ("limit" = Option<u32>, Query, description = "tasks a page, 1 to 200"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, body = TaskPage)))]
+pub(crate) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<TaskPage>, Fail> {
+    caller.demand_publisher()?;
+    let filter = filter(&uri)?;
+    let limit = filter.query.page_limit() as usize;
+    let before = match &filter.query.cursor {
+        Some(cursor) => {
+            let place = filter.list.place(cursor)?;
+            parse_task_member(&place).ok_or_else(Fail::bad_cursor)?;
+            Some(place)
+        }
+        None => filter.before.clone(),
+    };
+    let index = shortest(&api, &filter.query).await?;
+    let mut page = Page { bases: Vec::new(), cost: 0, limit };
+    let last = fill(&api, &caller, &filter, Walk { index, before }, &mut page).await?;
+    let surveys = reads::survey(api.engine(), page.bases).await?;
+    Ok(Json(TaskPage {
+        tasks: surveys.iter().map(present::task::view).collect(),
+        next_cursor: last.map(|member| filter.list.cursor(&member)),
+    }))
+}
+
+fn filter(uri: &Uri) -> Result<Filter, Fail> {
+    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri)
+        .map_err(|rejection| Fail::invalid(rejection.body_text()))?;
+    let query = TaskQuery::from_pairs(pairs.0).map_err(bad_query)?;
+    let mut faults = Vec::new();
+    let mut bound = |name: &str, text: &Option<String>| match text.as_deref() {
+        None => None,
+        Some(text) => {
+            let time = Time::parse_rfc3339(text);
+            if time.is_none() {
+                let message = "expected a time such as `2026-11-29T16:20:00Z`".to_owned();
+                faults.push(Fault { pointer: format!("?{name}"), message });
+            }
+            time.map(time_key)
+        }
+    };
+    let after = bound("created_after", &query.created_after).unwrap_or_default();
+    let before = bound("created_before", &query.created_before);
+    if !faults.is_empty() {
+        return Err(bad_query(faults));
+    }
+    let mut labels = query.labels.clone();
+    labels.sort();
+    let state = query.state.map(|state| state.as_str());
+    let list = List::new(&json!([
+        "tasks", state, query.kind, query.owner, labels, after, before
+    ]));
+    Ok(Filter { query, after, before, list })
+}
+
+fn bad_query(faults: Vec<Fault>) -> Fail {
+    let each = faults.iter().map(|fault| format!("{}: {}", fault.pointer, fault.message));
+    let detail = each.collect::<Vec<_>>().join("; ");
+    Fail::invalid(detail).with_errors(faults)
+}
+
+/// Names the index with the fewest entries among those that the filters allow.
+async fn shortest(api: &Api, query: &TaskQuery) -> Result<String, Fail> {
+    let mut names = Vec::new();
+    names.extend(query.state.map(|state| format!("state:{state}")));
+    names.extend(query.kind.as_ref().map(|kind| format!("kind:{kind}")));
+    names.extend(query.owner.as_ref().map(|owner| format!("owner:{owner}")));
+    names.extend(query.labels.iter().map(|(name, value)| format!("label:{name}={value}")));
+    if names.len() < 2 {
+        return Ok(names.pop().unwrap_or_else(|| TASKS.to_owned()));
+    }
+    let mut best = None;
+    for name in names {
+        let homes: Vec<(Home, String)> =
+            Partition::all().map(|p| (Home::Partition(p), name.clone())).collect();
+        let total: u64 = api.engine().store().counts(&homes).await?.into_iter().sum();
+        if best.as_ref().is_none_or(|(least, _)| total < *least) {
+            best = Some((total, name));
+        }
+    }
+    Ok(best.map_or_else(|| TASKS.to_owned(), |(_, name)| name))
+}
+
+struct Page {
+    bases: Vec<Base>,
+    cost: usize,
+    limit: usize,
+}
+
+impl Page {
+    /// Takes a task in if there is room for it; a page always has room for its first.
+    fn take(&mut self, base: Base) -> bool {
+        let cost = reads::survey_cost(&base);
+        let fits = self.bases.is_empty() || self.cost + cost <= STEPS_MAX;
+        if fits {
+            self.cost += cost;
+            self.bases.push(base);
+        }
+        fits
+    }
+}
+
+struct Walk {
+    index: String,
+    before: Option<String>,
+}
+
+/// Fills a page. Gives the member to go on below, or nothing at the end of the list.
+async fn fill(
+    api: &Api,
+    caller: &Caller,
+    filter: &Filter,
+    mut walk: Walk,
+    page: &mut Page,
+) -> Result<Option<String>, Fail> {
+    let mut looked_at = 0;
+    loop {
+        let (members, more) = round(api, filter, &walk, page.limit).await?;
+        let bases = candidates(api, &members).await?;
+        for (member, base) in members.into_iter().zip(bases) {
+            if page.bases.len() == page.limit {
+                return Ok(walk.before);
+            }
+            if let Some(base) = base
+                && matches(filter, &base)
+                && caller.may_see(&base.meta)
+                && !page.take(base)
+            {
+                return Ok(walk.before);
+            }
+            looked_at += 1;
+            walk.before = Some(member);
+        }
+        match more {
+            None => return Ok(None),
+            Some(threshold) => walk.before = Some(threshold),
+        }
+        if page.bases.len() == page.limit || looked_at >= CANDIDATES_MAX {
+            return Ok(walk.before);
+        }
+    }
+}
+
+/// Reads the next members of all partitions and merges them down to where all are known; gives
+/// that place, or nothing if there is no more.
+async fn round(
+    api: &Api,
+    filter: &Filter,
+    walk: &Walk,
+    limit: usize,
+) -> Result<(Vec<String>, Option<String>), Fail> {
+    let each = (limit / 16 + 4).min(BATCH_MAX);
+    let ranges: Vec<Range> = Partition::all()
+        .map(|partition| Range {
+            home: Home::Partition(partition),
+            index: walk.index.clone(),
+            after: filter.after.clone(),
+            before: walk.before.clone(),
+            limit: each,
+            reverse: true,
+        })
+        .collect();
+    let pages = api.engine().store().ranges(&ranges).await?;
+    Ok(merge(pages, each))
+}
+
+/// Merges pages of `each` members, newest first, down to the newest of the last members of full
+/// pages: below it a partition may hold members that were not read.
+fn merge(pages: Vec<Vec<String>>, each: usize) -> (Vec<String>, Option<String>) {
+    let full = pages.iter().filter(|page| page.len() >= each);
+    let threshold = full.filter_map(|page| page.last()).max().cloned();
+    let mut members: Vec<String> = pages.into_iter().flatten().collect();
+    if let Some(threshold) = &threshold {
+        members.retain(|member| member >= threshold);
+    }
+    members.sort_unstable_by(|a, b| b.cmp(a));
+    (members, threshold)
+}
+
+/// Reads the tasks behind members, in their order; stale members have none.
+async fn candidates(api: &Api, members: &[String]) -> Result<Vec<Option<Base>>, Fail> {
+    let parsed: Vec<Option<(Time, TaskId)>> =
+        members.iter().map(|member| parse_task_member(member)).collect();
+    let wants: Vec<(TaskId, Vec<Key>)> = parsed
+        .iter()
+        .flatten()
+        .map(|(_, task)| (task.clone(), vec![Key::Header, Key::Gate, Key::Meta]))
+        .collect();
+    let mut found = reads::records(api.engine(), &wants).await?.into_iter();
+    Ok(parsed
+        .into_iter()
+        .map(|parsed| {
+            let (time, task) = parsed?;
+            let mut records = found.next()?;
+            reads::base(task, &mut records).filter(|base| base.meta.created_at == time)
+        })
+        .collect())
+}
+
+/// Checks all filters against what is stored now.
+fn matches(filter: &Filter, base: &Base) -> bool {
+    let query = &filter.query;
+    let state = present::task::state(base.header.state);
+    query.state.is_none_or(|wanted| wanted == state)
+        && query.kind.as_ref().is_none_or(|kind| kind == base.meta.kind.as_str())
+        && query.owner.as_ref().is_none_or(|owner| owner == base.meta.owner.as_str())
+        && query.labels.iter().all(|(name, value)| base.meta.labels.get(name) == Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(pages: &[&[&str]]) -> Vec<Vec<String>> {
+        pages.iter().map(|page| page.iter().map(|text| (*text).to_owned()).collect()).collect()
+    }
+
+    #[test]
+    fn a_merge_stops_where_a_partition_may_hold_more() {
+        let (members, more) = merge(pages(&[&["9", "7"], &["8", "6"], &["5"]]), 2);
+        assert_eq!(members, ["9", "8", "7"]);
+        assert_eq!(more.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn a_merge_of_short_pages_is_the_end() {
+        let (members, more) = merge(pages(&[&["2"], &[], &["3"]]), 2);
+        assert_eq!((members, more), (vec!["3".to_owned(), "2".to_owned()], None));
+    }
+}

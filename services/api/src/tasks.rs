@@ -1,0 +1,197 @@
+//! Submitting, reading, stopping and checking a task.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::LOCATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+use standfast_domain::decide::Command;
+use standfast_domain::json::PLAN_BYTES_MAX;
+use standfast_domain::record::{Key, Record};
+use standfast_engine::submission::{self, prepare};
+use standfast_engine::verify;
+use standfast_protocol::headers::{IDEMPOTENCY_KEY, JSON, TRACEPARENT};
+use standfast_protocol::limits::{KEY_BYTES_MAX, NOTE_BYTES_MAX, REQUEST_BYTES_MAX};
+use standfast_protocol::paths::{self, fill};
+use standfast_protocol::problem::{Fault, ProblemKind};
+use standfast_protocol::tasks::{
+    StopMode, StopRequest, Stopped, SubmitRequest, Submitted, TaskState, TaskView,
+};
+use standfast_protocol::verify::{VerifyFault, VerifyReport};
+
+use crate::auth::Caller;
+use crate::extract::{self, Place, bad_parameter};
+use crate::problems::{Fail, invalid_plan};
+use crate::{Api, present, reads};
+
+/// Bytes that the envelope of a submission may add to its plan.
+const ENVELOPE_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a W3C trace context: version, ids and flags are 55.
+const TRACEPARENT_BYTES: usize = 55;
+
+/// Submits a plan, alone or in an envelope. The same principal, key and body give the same task.
+#[utoipa::path(post, path = paths::TASKS, tag = "tasks", request_body = SubmitRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "the caller's key")),
+    responses((status = 201, body = Submitted), (status = 200, body = Submitted)))]
+pub(crate) async fn submit(
+    State(api): State<Api>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Fail> {
+    caller.demand_publisher()?;
+    extract::demand_type(&headers, JSON)?;
+    let bytes_max = PLAN_BYTES_MAX + ENVELOPE_BYTES_MAX;
+    let bytes = extract::bytes(&headers, body, bytes_max).await?;
+    let request: SubmitRequest = extract::shape(extract::strict(&bytes, bytes_max)?)?;
+    check_plan_size(&request.plan, bytes.len())?;
+    extract::check_depth(&request.plan, "")?;
+    let key = header_key(&headers, &request.plan)?;
+    if request.plan_dir.is_some() && !api.settings().plan_dir_allowed {
+        let message = "is accepted by an api on a loopback address alone";
+        return Err(bad_parameter("/plan_dir", message));
+    }
+    let submitted = submission::Submitted {
+        body: request.plan,
+        plan_dir: request.plan_dir,
+        by: caller.principal().clone(),
+        key,
+        traceparent: traceparent(&headers),
+    };
+    let announced = api.registry().handlers().await?;
+    let retention = api.settings().retention;
+    let submission = prepare(submitted, retention, api.handlers(), &announced)
+        .map_err(|faults| invalid_plan(&faults))?;
+    caller.demand_owner(submission.plan.owner.as_ref())?;
+    let (id, created) = api.engine().submit(submission).await?;
+    let header = reads::of_task(api.engine(), &id, vec![Key::Header]).await?;
+    let state = match header.into_values().next() {
+        Some(Record::Header(header)) => present::task::state(header.state),
+        _ => TaskState::Queued,
+    };
+    let url = fill(paths::TASK, &[id.as_str()]);
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let location = [(LOCATION, url.clone())];
+    Ok((status, location, Json(Submitted { id: id.to_string(), created, state, url }))
+        .into_response())
+}
+
+fn check_plan_size(plan: &Value, body_bytes: usize) -> Result<(), Fail> {
+    if body_bytes <= PLAN_BYTES_MAX {
+        return Ok(());
+    }
+    let length = serde_json::to_vec(plan).map_or(body_bytes, |bytes| bytes.len());
+    if length <= PLAN_BYTES_MAX {
+        return Ok(());
+    }
+    let detail = format!("the plan may have at most {PLAN_BYTES_MAX} bytes, found {length}");
+    Err(Fail::new(ProblemKind::TooLarge, detail))
+}
+
+/// Reads the key of the header; it must be the plan's own if that has one.
+fn header_key(headers: &HeaderMap, plan: &Value) -> Result<Option<String>, Fail> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let visible = value.to_str().ok().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
+    let Some(key) = visible else {
+        let message = format!("expected 1 to {KEY_BYTES_MAX} visible ASCII characters");
+        return Err(bad_parameter("Idempotency-Key", message));
+    };
+    if let Some(own) = plan.get("idempotency_key").and_then(Value::as_str)
+        && own != key
+    {
+        let message = "differs from the `Idempotency-Key` header".to_owned();
+        let fault = Fault { pointer: "/idempotency_key".to_owned(), message };
+        let detail = "the header and the plan name different idempotency keys";
+        return Err(Fail::new(ProblemKind::KeyReused, detail).with_errors(vec![fault]));
+    }
+    Ok(Some(key.to_owned()))
+}
+
+/// Reads the trace context; one that is not well-formed is left out, as its standard asks.
+fn traceparent(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(TRACEPARENT)?.to_str().ok()?;
+    let right = text.len() == TRACEPARENT_BYTES
+        && text.bytes().all(|byte| byte == b'-' || matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    right.then(|| text.to_owned())
+}
+
+/// Reads a task.
+#[utoipa::path(get, path = paths::TASK, tag = "tasks",
+    params(("id" = String, Path, description = "the task")),
+    responses((status = 200, body = TaskView)))]
+pub(crate) async fn get(
+    State(api): State<Api>,
+    caller: Caller,
+    place: Place,
+) -> Result<Json<TaskView>, Fail> {
+    let base = reads::visible(&api, &caller, place.task()?).await?;
+    let survey = reads::survey_one(api.engine(), base).await?;
+    Ok(Json(present::task::view(&survey)))
+}
+
+/// Stops a task. A second stop is answered like the first.
+#[utoipa::path(post, path = paths::STOP, tag = "tasks", request_body = StopRequest,
+    params(("id" = String, Path, description = "the task")),
+    responses((status = 200, body = Stopped)))]
+pub(crate) async fn stop(
+    State(api): State<Api>,
+    caller: Caller,
+    place: Place,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Stopped>, Fail> {
+    let base = reads::visible(&api, &caller, place.task()?).await?;
+    caller.demand_act(&base.meta)?;
+    let request: StopRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
+    match request.mode {
+        StopMode::Halt => {}
+    }
+    check_note(request.reason.as_deref(), "/reason")?;
+    let command = Command::Stop { reason: request.reason };
+    let wants = vec![Key::Header, Key::Gate];
+    let actor = caller.principal().clone();
+    let mut done = api.engine().execute(&base.task, command, actor, wants).await?;
+    let (header, gate) = (done.records.remove(&Key::Header), done.records.remove(&Key::Gate));
+    let (Some(Some(Record::Header(header))), Some(Some(Record::Gate(gate)))) = (header, gate)
+    else {
+        return Err(Fail::internal(&"a stop gave no records"));
+    };
+    // A task whose `finally` steps run after a success or failure takes no stop any more.
+    let Some(stop) = gate.stop else {
+        let detail = "the task is ending already; its `finally` steps are run to their end";
+        return Err(Fail::new(ProblemKind::NotApplicable, detail));
+    };
+    Ok(Json(Stopped {
+        id: base.task.to_string(),
+        state: present::task::state(header.state),
+        stop: present::task::stop(&stop),
+    }))
+}
+
+/// Refuses words that are too long to be kept.
+pub(crate) fn check_note(note: Option<&str>, pointer: &str) -> Result<(), Fail> {
+    match note {
+        Some(note) if note.len() > NOTE_BYTES_MAX => {
+            let found = note.len();
+            Err(bad_parameter(pointer, format!("expected at most {NOTE_BYTES_MAX} bytes, found {found}")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Checks that a task's history is whole and gives its records.
+#[utoipa::path(get, path = paths::VERIFY, tag = "tasks",
+    params(("id" = String, Path, description = "the task")),
+    responses((status = 200, body = VerifyReport)))]
+pub(crate) async fn verify(
+    State(api): State<Api>,
+    caller: Caller,
+    place: Place,
+) -> Result<Json<VerifyReport>, Fail> {
+    let base = reads::visible(&api, &caller, place.task()?).await?;
+    let report = verify::verify(api.engine(), &base.task).await?;
+    let fault = report.fault.map(|message| VerifyFault { sequence: None, record: None, message });
+    Ok(Json(VerifyReport { ok: fault.is_none(), events: report.events, fault }))
+}

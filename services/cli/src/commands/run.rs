@@ -1,0 +1,188 @@
+//! `standfast run`: a plan from start to end in this process, with nothing else installed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use standfast_protocol::tasks::{TaskQuery, TaskState, TaskView};
+use standfast_sdk::Client;
+
+use crate::commands::submit::submit;
+use crate::connect::{self, Connection, DATA_DEFAULT, Place};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::look::{self, Look};
+use crate::plan_file::{self, InputArgs};
+use crate::progress::{self, Ended, Screen, Watch, follow, keep_artifacts};
+use crate::text;
+use crate::wiring::embedded::{self, Work};
+use crate::wiring::signals::Interrupts;
+
+/// What may be typed.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  standfast run examples/release-notes.yaml --input count=5
+  standfast run --resume                     goes on with the newest unfinished task
+  standfast run --resume t07-4k9v2mq8r5x1c
+
+Ctrl-C stops taking work and hands back what runs; a second one ends at once. Either way
+`standfast run --resume` goes on where it was.")]
+pub struct RunArgs {
+    /// File of the plan, YAML or JSON
+    #[arg(value_name = "PLAN", required_unless_present = "resume")]
+    plan: Option<PathBuf>,
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// Go on with a task that is there: this one, or the newest unfinished one
+    #[arg(long, value_name = "TASK", num_args = 0..=1, default_missing_value = "")]
+    #[arg(conflicts_with_all = ["plan", "inputs"])]
+    resume: Option<String>,
+    /// Go on waiting where only a person can move the task, instead of ending with code 4
+    #[arg(long)]
+    wait_for_people: bool,
+    /// Answer approvals of plans that say `unattended: true`. This version accepts no plan that
+    /// asks for approval, so there is nothing to answer yet
+    #[arg(long)]
+    yes: bool,
+    /// Let `http` steps reach loopback and private addresses
+    #[arg(long, env = "STANDFAST_ALLOW_PRIVATE_ADDRESSES")]
+    allow_private_addresses: bool,
+    /// Attempts that run at a time
+    #[arg(long, env = "STANDFAST_CONCURRENCY", default_value_t = 8, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    concurrency: u16,
+    /// Folder of the state
+    #[arg(long, env = "STANDFAST_DATA", value_name = "DIR", default_value = DATA_DEFAULT)]
+    data: PathBuf,
+    /// Print the task as JSON at the end, and nothing before
+    #[arg(long)]
+    json: bool,
+}
+
+/// Works on the folder until the task has ended, or only a person can move it.
+pub async fn execute(args: RunArgs) -> Result<Exit, Failure> {
+    // Read first: a plan that cannot be read should leave no folder behind.
+    let file = match &args.plan {
+        Some(plan) => Some(plan_file::read(plan, &args.inputs)?),
+        None => None,
+    };
+    let mut interrupts = Interrupts::listen()?;
+    let work = Work {
+        concurrency: args.concurrency,
+        allow_private_addresses: args.allow_private_addresses,
+    };
+    let (endpoint, own) = embedded::work_or_join(&args.data, work).await?;
+    let connection = connect::to(&endpoint, own)?;
+    let run = Run { args: &args, look: Look::of_stdout() };
+    let task = match file {
+        Some(file) => submit(&connection, file, None).await?.id,
+        None => run.resumed(&connection.client).await?,
+    };
+    let screen = Screen::of(&run.look, args.json);
+    let ended = tokio::select! {
+        ended = run.follow(&connection, &task, &screen) => Some(ended?),
+        () = interrupts.next() => None,
+    };
+    match ended {
+        Some(ended) => {
+            let shown = run.show(&connection, &ended).await;
+            connection.close().await;
+            shown.map(|()| ended.exit)
+        }
+        None => {
+            screen.finish();
+            look::note("ending: what runs is handed back; Ctrl-C again ends at once");
+            tokio::select! {
+                () = connection.close() => {}
+                () = interrupts.next() => {}
+            }
+            look::note(&format!("go on with: {}", run.resume_command(&task)));
+            Ok(Exit::Interrupted)
+        }
+    }
+}
+
+/// One run, as it was asked for.
+struct Run<'a> {
+    args: &'a RunArgs,
+    look: Look,
+}
+
+impl Run<'_> {
+    fn place(&self) -> String {
+        Place { data: self.args.data.clone(), url: None }.arguments()
+    }
+
+    fn resume_command(&self, task: &str) -> String {
+        format!("standfast run --resume {task}{}", self.place())
+    }
+
+    /// Finds the task to go on with.
+    async fn resumed(&self, client: &Client) -> Result<String, Failure> {
+        let named = self.args.resume.as_deref().unwrap_or_default();
+        if !named.is_empty() {
+            return Ok(client.get(named).await?.id);
+        }
+        let newest = newest_unfinished(client).await?;
+        newest.map(|task| task.id).ok_or_else(|| {
+            let message = format!("no task in {} is unfinished", self.args.data.display());
+            Failure::new(message).and("start one with: standfast run PLAN")
+        })
+    }
+
+    async fn follow(
+        &self,
+        connection: &Connection,
+        task: &str,
+        screen: &Screen,
+    ) -> Result<Ended, Failure> {
+        let view = connection.client.get(task).await?;
+        for line in self.head(&view) {
+            screen.settled(&line)?;
+        }
+        let watch = Watch {
+            client: &connection.client,
+            task,
+            wait_for_people: self.args.wait_for_people,
+            look: self.look,
+        };
+        follow(&watch, screen).await
+    }
+
+    fn head(&self, task: &TaskView) -> [String; 2] {
+        let (kind, goal) = (text::plain(&task.kind), text::plain(&task.goal));
+        let state = text::plain(&self.args.data.display().to_string());
+        let (id, place) = (&task.id, self.place());
+        [
+            text::fit(&format!("{kind} · {goal}"), self.look.width),
+            format!("task {id} · state in {state} · elsewhere: standfast explain {id}{place}"),
+        ]
+    }
+
+    /// Keeps the artifacts as files and says how it ended.
+    async fn show(&self, connection: &Connection, ended: &Ended) -> Result<(), Failure> {
+        let client = &connection.client;
+        let task = &ended.task.id;
+        let files = keep_artifacts(client, task, &self.args.data).await?;
+        if self.args.json {
+            return look::json(&ended.task);
+        }
+        let landed = client.explain(task).await?.landed;
+        look::line(&ended.summary(&self.look))?;
+        look::lines(progress::left(&files, &landed.effects))?;
+        let resume = connection.own.is_some().then(|| self.resume_command(task));
+        look::lines(ended.reasons(&self.place(), resume.as_deref(), &self.look))
+    }
+}
+
+/// Finds the newest task that has not ended: one look for each state that it can be in.
+async fn newest_unfinished(client: &Client) -> Result<Option<TaskView>, Failure> {
+    let mut newest: Option<TaskView> = None;
+    for &state in TaskState::ALL.iter().filter(|state| !state.is_ended()) {
+        let query = TaskQuery { state: Some(state), limit: Some(1), ..TaskQuery::default() };
+        let found = client.list(&query).await?.tasks.pop();
+        let age = |task: &TaskView| (task.created_at.clone(), task.id.clone());
+        newest = newest.into_iter().chain(found).max_by_key(age);
+    }
+    Ok(newest)
+}

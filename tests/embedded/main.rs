@@ -1,0 +1,5 @@
+//! Tasks in an embedded installation, from submission to end, by their behaviour.
+#![allow(clippy::unwrap_used)]
+
+mod failures;
+mod flow;

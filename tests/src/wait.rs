@@ -1,0 +1,18 @@
+//! Waiting for a condition, bounded; the only place where tests sleep.
+
+use std::time::{Duration, Instant};
+
+/// How long a condition may take before the test fails.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Polls until `check` gives a value; panics with `what` when patience is over.
+pub async fn until<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = check().await {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
