@@ -3,3 +3,4 @@
 
 pub mod embedded;
 pub mod wait;
+pub mod services;

@@ -73,7 +73,9 @@ Exit codes: 0 completed, 1 error, 2 failed, 3 cancelled, 4 only a person or a si
 64 usage, 130 interrupted.";
 
 /// Reads the command line.
-pub fn parse(words: impl IntoIterator<Item = std::ffi::OsString>) -> clap::error::Result<Arguments> {
+pub fn parse(
+    words: impl IntoIterator<Item = std::ffi::OsString>,
+) -> clap::error::Result<Arguments> {
     Arguments::from_arg_matches(&command().try_get_matches_from(words)?)
 }
 

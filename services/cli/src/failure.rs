@@ -132,11 +132,7 @@ mod tests {
         assert_eq!(failure.exit, Exit::Error);
         assert_eq!(
             failure.to_lines(),
-            [
-                "standfast: the plan has 2 faults",
-                "  /steps/0/id: missing",
-                "  /: too ␛[2Jlong"
-            ]
+            ["standfast: the plan has 2 faults", "  /steps/0/id: missing", "  /: too ␛[2Jlong"]
         );
     }
 

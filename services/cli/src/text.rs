@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn width_counts_columns() {
-        for (text, columns) in [("abc", 3), ("über", 4), ("u\u{308}", 1), ("日本", 4), ("✓", 1)] {
+        for (text, columns) in [("abc", 3), ("über", 4), ("u\u{308}", 1), ("日本", 4), ("✓", 1)]
+        {
             assert_eq!(width(text), columns, "{text}");
         }
     }

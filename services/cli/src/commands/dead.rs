@@ -181,8 +181,7 @@ mod tests {
             body: Bytes::from_static(b"{\xff}"),
             at: Some(1_795_961_000),
         };
-        let messages =
-            [message(Some("order-4711"), reason), message(None, "delivery_limit\u{1b}")];
+        let messages = [message(Some("order-4711"), reason), message(None, "delivery_limit\u{1b}")];
         insta::assert_snapshot!(table(&messages, &terminal(100)).join("\n"));
         assert_eq!(as_json(&messages[0])["reason"]["status"], 422);
         assert_eq!(as_json(&messages[1])["body"], "{\u{fffd}}");

@@ -64,10 +64,7 @@ mod tests {
             message: "the hash does not follow".into(),
         };
         let report = VerifyReport { ok: false, events: 12, fault: Some(fault) };
-        assert_eq!(
-            sentence(&report),
-            "✗ event 12: record step:log: the hash does not follow"
-        );
+        assert_eq!(sentence(&report), "✗ event 12: record step:log: the hash does not follow");
         let report = VerifyReport { ok: true, events: 1, fault: None };
         assert!(sentence(&report).starts_with("✓ 1 event: "));
     }

@@ -49,9 +49,8 @@ impl PlanArgs {
 /// Reads a plan's file and sets its inputs.
 pub fn read(file: &Path, inputs: &InputArgs) -> Result<PlanFile, Failure> {
     let shown = file.display();
-    let unreadable = |error: std::io::Error| {
-        Failure::new(format!("failed to read the plan {shown}: {error}"))
-    };
+    let unreadable =
+        |error: std::io::Error| Failure::new(format!("failed to read the plan {shown}: {error}"));
     let size = std::fs::metadata(file).map_err(unreadable)?;
     if size.len() > PLAN_BYTES_MAX as u64 {
         let (max, len) = (PLAN_BYTES_MAX, size.len());

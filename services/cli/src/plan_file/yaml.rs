@@ -151,7 +151,8 @@ impl Values<'_> {
             Node::Text(text) => {
                 let special = matches!(text.as_str(), ".nan" | ".inf" | "-.inf");
                 if special && plain().is_some() {
-                    let found = "a number that JSON cannot carry (not a number, or beyond a double)";
+                    let found =
+                        "a number that JSON cannot carry (not a number, or beyond a double)";
                     self.fault(pointer, found, line, column);
                 }
                 Value::String(text)

@@ -60,7 +60,8 @@ impl Ended {
     pub fn reasons(&self, place: &str, resume: Option<&str>, look: &Look) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(failure) = &self.task.failure {
-            let step = failure.step.as_deref().map(|step| format!("step `{}`: ", text::plain(step)));
+            let step =
+                failure.step.as_deref().map(|step| format!("step `{}`: ", text::plain(step)));
             let (message, class) = (text::plain(&failure.message), text::plain(&failure.class));
             lines.push(format!("  {}{message} ({class})", step.unwrap_or_default()));
         }
@@ -142,10 +143,7 @@ mod tests {
         };
         assert_eq!(
             left(&[Path::new("./.standfast/artifacts/t/N.md")], &[effect]),
-            [
-                "  artifact  ./.standfast/artifacts/t/N.md",
-                "  landed    publish → published/"
-            ]
+            ["  artifact  ./.standfast/artifacts/t/N.md", "  landed    publish → published/"]
         );
     }
 }

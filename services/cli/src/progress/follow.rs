@@ -226,7 +226,8 @@ impl<'a> Following<'a> {
         let open = self.steps.values().filter(|(_, step)| is_under_way(step));
         let mut open: Vec<&(usize, StepView)> = open.collect();
         open.sort_by_key(|(place, _)| *place);
-        self.screen.live(open.into_iter().map(|(_, step)| line(step, self.widths, &look)).collect());
+        self.screen
+            .live(open.into_iter().map(|(_, step)| line(step, self.widths, &look)).collect());
     }
 
     /// Says whether following is over, and how it ended.

@@ -59,9 +59,6 @@ mod tests {
         let look = Look { colour: true, ..pipe() };
         let coloured = lines(&samples::explain(), &look).join("\n");
         let bare = coloured.replace("\u{1b}[1m", "").replace("\u{1b}[2m", "");
-        assert_eq!(
-            bare.replace("\u{1b}[0m", ""),
-            lines(&samples::explain(), &pipe()).join("\n")
-        );
+        assert_eq!(bare.replace("\u{1b}[0m", ""), lines(&samples::explain(), &pipe()).join("\n"));
     }
 }

@@ -116,8 +116,10 @@ pub fn explain() -> Explain {
             goal: "Refund order 17".into(),
             owner: "user:ana".into(),
             at: "2026-11-29T14:14:11.000Z".into(),
-            text: lines(&["refund t2c-81hx0q0000000 · blocked: failures since 14:02:11 (12 min) · \
-                           owner user:ana"]),
+            text: lines(&[
+                "refund t2c-81hx0q0000000 · blocked: failures since 14:02:11 (12 min) · \
+                           owner user:ana",
+            ]),
         },
         stands: Stands {
             state: TaskState::Blocked,
@@ -130,8 +132,10 @@ pub fn explain() -> Explain {
             limit_usd_micros: Some(2_000_000),
             checkpoint: None,
             stop: None,
-            text: lines(&["step 4 of 6 `pay`; 3 succeeded, 1 held, 2 pending · 4 attempts, $0.12 \
-                           of $2.00"]),
+            text: lines(&[
+                "step 4 of 6 `pay`; 3 succeeded, 1 held, 2 pending · 4 attempts, $0.12 \
+                           of $2.00",
+            ]),
         },
         why: Why {
             holds: vec![hold("pay", "failures")],

@@ -1,4 +1,10 @@
 //! Puts ports and adapters together: the only place that names stores and brokers.
 
+pub mod brokers;
 pub mod embedded;
 pub mod endpoint;
+pub mod examine;
+pub mod handlers;
+pub mod parts;
+pub mod signals;
+pub mod stores;

@@ -1,0 +1,61 @@
+//! Connects to the RabbitMQ that is named on the command line.
+
+use std::time::Duration;
+
+use clap::Args;
+use standfast_brokers::rabbitmq::{PREFIX, RabbitBroker, RabbitSettings, SettingsFault};
+use standfast_engine::ports::BrokerError;
+
+use crate::failure::Failure;
+
+/// How long a command waits for the broker.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Names a broker.
+#[derive(Args, Clone, Debug)]
+pub struct BrokerArgs {
+    /// The RabbitMQ of the installation, such as amqp://user:password@host:5672/%2f
+    #[arg(long, env = "STANDFAST_AMQP", value_name = "URL", hide_env_values = true)]
+    amqp: String,
+    /// Prefix of all names on RabbitMQ
+    #[arg(long, env = "STANDFAST_AMQP_PREFIX", value_name = "NAME", default_value = PREFIX)]
+    amqp_prefix: String,
+}
+
+/// Names a broker, or none.
+#[derive(Args, Clone, Debug)]
+pub struct AnyBrokerArgs {
+    /// The RabbitMQ of the installation, such as amqp://user:password@host:5672/%2f
+    #[arg(long, env = "STANDFAST_AMQP", value_name = "URL", hide_env_values = true)]
+    amqp: Option<String>,
+    /// Prefix of all names on RabbitMQ
+    #[arg(long, env = "STANDFAST_AMQP_PREFIX", value_name = "NAME", default_value = PREFIX)]
+    amqp_prefix: String,
+}
+
+impl AnyBrokerArgs {
+    /// Gives the broker, if one was named.
+    pub fn named(&self) -> Option<BrokerArgs> {
+        let amqp = self.amqp.clone()?;
+        Some(BrokerArgs { amqp, amqp_prefix: self.amqp_prefix.clone() })
+    }
+}
+
+/// Reads the settings.
+pub fn settings(args: &BrokerArgs) -> Result<RabbitSettings, SettingsFault> {
+    RabbitSettings::parse(&args.amqp)?.with_prefix(&args.amqp_prefix)
+}
+
+/// Connects, declaring what all share, or says within seconds why not.
+pub async fn connect(args: &BrokerArgs) -> Result<RabbitBroker, Failure> {
+    let settings = settings(args).map_err(|fault| Failure::usage(format!("failed to {fault}")))?;
+    let place = settings.place();
+    RabbitBroker::connect(settings, Some(WAIT))
+        .await
+        .map_err(|error| failure(error).and(format!("the broker is {place}")))
+}
+
+/// Says why the broker did not do something.
+pub fn failure(error: BrokerError) -> Failure {
+    Failure::new(format!("failed to {error}"))
+}

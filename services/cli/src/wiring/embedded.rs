@@ -1,0 +1,228 @@
+//! A whole installation in this process, over one folder: the redb store, queues in memory and
+//! an api on a loopback port that only the folder's owner can use.
+//!
+//! ```text
+//! DIR/standfast.redb   the records        DIR/blobs      large outputs, artifacts, logs
+//! DIR/standfast.lock   held while open    DIR/attempts   folders of running attempts
+//! DIR/endpoint         where to ask       DIR/artifacts  what `run` left for people
+//! ```
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use standfast_api::admin::Admin;
+use standfast_api::auth::Access;
+use standfast_api::serve;
+use standfast_brokers::in_process::InProcessBroker;
+use standfast_domain::ids::{Principal, Queue, WorkerId};
+use standfast_engine::claims::CLAIM_LENGTH;
+use standfast_engine::tokens::{Identity, Role, sha256_hex};
+use standfast_scheduler::{Scheduler, end_all_claims};
+use standfast_stores::redb::{OpenError, RedbStore};
+use standfast_worker::handlers::exec::reap_orphans;
+use standfast_worker::{EnvironmentSecrets, Worker};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::endpoint::{self, Endpoint, Written};
+use super::parts::Parts;
+use super::stores;
+use crate::failure::Failure;
+
+/// How long to wait for the process that holds the folder: a command is done within a moment,
+/// and a process that begins to work answers within one.
+const HELD_MAX: Duration = Duration::from_secs(10);
+/// The pause between two tries.
+const HELD_PAUSE: Duration = Duration::from_millis(100);
+/// How long attempts go on after the first Ctrl-C: none of it, for they are handed back at no
+/// charge and a person waits.
+const GRACE: Duration = Duration::ZERO;
+
+/// How to work on a folder.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// Attempts that run at a time.
+    pub concurrency: u16,
+    /// Whether `http` steps may reach loopback and private addresses.
+    pub allow_private_addresses: bool,
+}
+
+/// An installation in this process.
+pub struct Embedded {
+    endpoint: Endpoint,
+    written: Written,
+    shutdown: CancellationToken,
+    hurry: CancellationToken,
+    /// The worker first: what it hands back, the others still see.
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Embedded {
+    /// Gives where it listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Stops taking work, hands back what runs, and ends. The folder is free once the process
+    /// has ended.
+    pub async fn close(self) {
+        self.hurry.cancel();
+        self.shutdown.cancel();
+        for task in self.tasks {
+            // A panic there was reported by the runtime.
+            let _ = task.await;
+        }
+        drop(self.written);
+    }
+}
+
+/// Says whether a folder holds state.
+pub fn exists(data: &Path) -> bool {
+    data.join("standfast.redb").exists()
+}
+
+/// Opens a folder for one command: its api alone, nobody works.
+pub async fn open(data: &Path) -> Result<Embedded, Failure> {
+    let store = patiently(data).await?;
+    start(data, store, None).await
+}
+
+/// Opens a folder and works on it, or joins the process that does already.
+pub async fn work_or_join(
+    data: &Path,
+    work: Work,
+) -> Result<(Endpoint, Option<Embedded>), Failure> {
+    if let Some(endpoint) = endpoint::answering(data).await.filter(|endpoint| endpoint.works) {
+        let pid = endpoint.pid;
+        crate::look::note(&format!("process {pid} works on {}; it runs there", data.display()));
+        return Ok((endpoint, None));
+    }
+    let store = patiently(data).await?;
+    let embedded = start(data, store, Some(work)).await?;
+    Ok((embedded.endpoint.clone(), Some(embedded)))
+}
+
+/// Opens the folder's store, waiting a while for another command that holds it.
+async fn patiently(data: &Path) -> Result<RedbStore, Failure> {
+    let began = tokio::time::Instant::now();
+    loop {
+        let folder = data.to_owned();
+        match stores::try_folder(folder).await? {
+            Ok(store) => return Ok(store),
+            Err(OpenError::Held(_)) if began.elapsed() < HELD_MAX => {
+                tokio::time::sleep(HELD_PAUSE).await;
+            }
+            Err(error) => return Err(stores::not_opened(error)),
+        }
+    }
+}
+
+async fn start(data: &Path, store: RedbStore, work: Option<Work>) -> Result<Embedded, Failure> {
+    let data = std::path::absolute(data)
+        .map_err(|error| Failure::new(format!("failed to find {}: {error}", data.display())))?;
+    let blobs = data.join("blobs").display().to_string();
+    let allow_private = work.is_some_and(|work| work.allow_private_addresses);
+    let broker = Arc::new(InProcessBroker::new());
+    let parts = Parts::start(Arc::new(store), broker, &blobs, allow_private).await?;
+    let (shutdown, hurry) = (CancellationToken::new(), CancellationToken::new());
+    let mut tasks = Vec::new();
+    if let Some(work) = work {
+        reap_orphans(&parts.installation.id);
+        // The folder's lock proves that no earlier worker lives.
+        end_all_claims(&parts.engine).await.map_err(stores::failure)?;
+        tasks.push(start_worker(&data, &parts, work, &shutdown, &hurry)?);
+        tasks.push(start_scheduler(&parts, &shutdown));
+    }
+    let token = secret();
+    let access = Access::Fixed {
+        token_sha256: sha256_hex(&token),
+        identity: Identity { principal: Principal::local(), role: Role::Admin },
+    };
+    let listening = |error| Failure::new(format!("failed to listen on 127.0.0.1: {error}"));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(listening)?;
+    let address = listener.local_addr().map_err(listening)?;
+    let api = parts.api(access, true, Admin::default(), shutdown.clone());
+    tasks.push(tokio::spawn(async move {
+        if let Err(error) = serve(listener, api).await {
+            tracing::error!(%error, "the api ended");
+        }
+    }));
+    let endpoint = Endpoint {
+        url: format!("http://{address}"),
+        token,
+        pid: std::process::id(),
+        works: work.is_some(),
+    };
+    let written = endpoint::write(&data, &endpoint).map_err(|error| {
+        Failure::new(format!("failed to write {}/endpoint: {error}", data.display()))
+    })?;
+    Ok(Embedded { endpoint, written, shutdown, hurry, tasks })
+}
+
+fn start_worker(
+    data: &Path,
+    parts: &Parts,
+    work: Work,
+    shutdown: &CancellationToken,
+    hurry: &CancellationToken,
+) -> Result<JoinHandle<()>, Failure> {
+    let queue = Queue::new("default").map_err(|fault| Failure::new(fault.to_string()))?;
+    let settings = standfast_worker::Settings {
+        worker: process_id("w"),
+        queues: vec![queue],
+        concurrency: work.concurrency,
+        grace: GRACE,
+        claim_length: CLAIM_LENGTH,
+        attempts: data.join("attempts"),
+        secrets: Arc::new(EnvironmentSecrets::default()),
+    };
+    let (claims, registry) = (parts.claims.clone(), parts.registry.clone());
+    let worker = Worker::new(settings, claims, registry, parts.handlers.clone());
+    let (shutdown, hurry) = (shutdown.clone(), hurry.clone());
+    Ok(tokio::spawn(async move {
+        if let Err(error) = worker.run(shutdown, hurry).await {
+            tracing::error!(%error, "the worker ended");
+        }
+    }))
+}
+
+fn start_scheduler(parts: &Parts, shutdown: &CancellationToken) -> JoinHandle<()> {
+    let settings = standfast_scheduler::Settings::new(process_id("s"));
+    let scheduler = Scheduler::new(parts.engine.clone(), parts.blobs.clone(), settings);
+    tokio::spawn(scheduler.run(shutdown.clone()))
+}
+
+/// Makes an id that no process had before.
+pub fn process_id(kind: &str) -> WorkerId {
+    WorkerId::new(format!("{kind}-{}", uuid::Uuid::new_v4().simple()))
+        .expect("letters, digits and a dash are a name")
+}
+
+/// Makes a secret of 244 random bits.
+fn secret() -> String {
+    format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_command_opens_the_folder_and_others_find_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("state");
+        assert!(!exists(&data));
+        let own = open(&data).await.unwrap();
+        assert!(exists(&data));
+        let found = endpoint::answering(&data).await.expect("the api answers");
+        assert_eq!(&found, own.endpoint());
+        let connection = connect::to(&found, None).unwrap();
+        let page = connection.client.list(&Default::default()).await.unwrap();
+        assert!(page.tasks.is_empty());
+        own.close().await;
+        assert_eq!(endpoint::answering(&data).await, None);
+    }
+}

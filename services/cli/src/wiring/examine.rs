@@ -1,0 +1,227 @@
+//! The checks of `standfast doctor`: each looks at one thing and says what to do about it.
+
+use standfast_brokers::rabbitmq::{REJECTED_LIST_MAX, RabbitBroker};
+use standfast_domain::commit::Home;
+use standfast_domain::ids::Partition;
+use standfast_domain::index::{self, ready_index};
+use standfast_domain::time::Time;
+use standfast_engine::Engine;
+use standfast_engine::blobs::Blobs;
+use standfast_engine::installation::Installation;
+use standfast_engine::ports::{Broker, StoreHealth};
+use standfast_protocol::health::{DoctorCheck, Severity};
+
+use super::brokers::{self, AnyBrokerArgs};
+use super::endpoint;
+use super::parts::no_blobs;
+use super::stores::{self, StoreArgs};
+use crate::failure::Failure;
+use crate::look;
+use crate::show::quantities::{count, span};
+
+/// How far the store's clock may be from this machine's: timers follow the store's.
+const CLOCK_DIFFERENCE_MS_MAX: u64 = 2_000;
+
+/// Looks at the store and what is stored.
+pub async fn store(args: &StoreArgs, blobs: Option<&str>, counts: bool) -> Vec<DoctorCheck> {
+    if args.redis.is_none()
+        && let Some(endpoint) = endpoint::answering(&args.data).await
+    {
+        // The folder is open elsewhere, which is as good a sign as this process could get.
+        let found = format!("process {} holds {} and answers", endpoint.pid, args.data.display());
+        return vec![fine("store", found)];
+    }
+    let engine = match stores::engine(args).await {
+        Ok(engine) => engine,
+        Err(failure) => return vec![fault("store", failure)],
+    };
+    let mut checks = store_health(&engine).await;
+    if checks.iter().any(|check| !check.ok && check.severity == Severity::Error) {
+        return checks;
+    }
+    checks.push(clock(&engine).await);
+    if let Some(url) = blobs {
+        checks.push(blobs_marker(&engine, url).await);
+    }
+    if counts {
+        checks.extend(entries(&engine).await);
+    }
+    checks
+}
+
+/// Looks at the broker, if one is named.
+pub async fn broker(args: &AnyBrokerArgs) -> Vec<DoctorCheck> {
+    let Some(args) = args.named() else { return Vec::new() };
+    let broker = match brokers::connect(&args).await {
+        Ok(broker) => broker,
+        Err(failure) => return vec![fault("broker", failure)],
+    };
+    let health = broker.health().await;
+    let place = broker.settings().place();
+    let mut checks = vec![fine("broker", format!("{} at {place}", health.product))];
+    let advice = |fault: String| problem("broker", Severity::Error, fault, "");
+    checks.extend(health.faults.into_iter().map(advice));
+    checks.push(rejected(&broker).await);
+    broker.close().await;
+    checks
+}
+
+async fn store_health(engine: &Engine) -> Vec<DoctorCheck> {
+    match engine.store().health().await {
+        Ok(health) => health_checks(health),
+        Err(error) => {
+            let advice = "start the store, or mend its address or the network";
+            vec![problem("store", Severity::Error, format!("failed to {error}"), advice)]
+        }
+    }
+}
+
+fn health_checks(health: StoreHealth) -> Vec<DoctorCheck> {
+    let durable = match health.durable {
+        true => "each write is on disk before it is answered",
+        false => "the last second or so may be lost at a power cut",
+    };
+    let mut checks = vec![fine("store", format!("{}; {durable}", health.product))];
+    let fault = |found| problem("store", Severity::Error, found, "");
+    let warning = |found| problem("store", Severity::Warning, found, "");
+    checks.extend(health.faults.into_iter().map(fault));
+    checks.extend(health.warnings.into_iter().map(warning));
+    checks
+}
+
+async fn clock(engine: &Engine) -> DoctorCheck {
+    match engine.store().now().await {
+        Ok(now) => clock_check(now, look::now()),
+        Err(error) => problem("clock", Severity::Error, format!("failed to {error}"), ""),
+    }
+}
+
+fn clock_check(store: Time, local: Time) -> DoctorCheck {
+    let (ahead, behind) = (store.since(local).0, local.since(store).0);
+    let difference = ahead.max(behind);
+    if difference <= CLOCK_DIFFERENCE_MS_MAX {
+        return fine("clock", format!("the store's and this machine's differ by {difference} ms"));
+    }
+    let word = if ahead > behind { "ahead of" } else { "behind" };
+    let found = format!("the store's is {} {word} this machine's", span(difference));
+    let advice = "let both follow a time server; timers go by the store's";
+    problem("clock", Severity::Warning, found, advice)
+}
+
+async fn blobs_marker(engine: &Engine, url: &str) -> DoctorCheck {
+    let installation = match Installation::open(engine).await {
+        Ok(installation) => installation,
+        Err(error) => return fault("blobs", stores::failure(error)),
+    };
+    match Blobs::open(url, &installation.id).await {
+        Ok(_) => fine("blobs", format!("{url} belongs to installation {}", installation.id)),
+        Err(error) => fault("blobs", no_blobs(error)),
+    }
+}
+
+/// Counts what stands in each index, over all partitions.
+async fn entries(engine: &Engine) -> Vec<DoctorCheck> {
+    let queues = match engine.queues().await {
+        Ok(queues) => queues,
+        Err(error) => return vec![fault("indexes", stores::failure(error))],
+    };
+    let fixed = [index::TASKS, index::TIMERS, index::EXPIRIES, index::WORK, index::CLAIMS];
+    let names = fixed.into_iter().map(str::to_owned).chain(queues.iter().map(ready_index));
+    let mut checks = Vec::new();
+    for name in names {
+        let homes: Vec<(Home, String)> =
+            Partition::all().map(|part| (Home::Partition(part), name.clone())).collect();
+        let counted = engine.store().counts(&homes).await;
+        let title = format!("index {name}");
+        checks.push(match counted {
+            Ok(counts) => fine(&title, count_entries(counts.iter().sum())),
+            Err(error) => problem(&title, Severity::Error, format!("failed to {error}"), ""),
+        });
+    }
+    checks
+}
+
+fn count_entries(number: u64) -> String {
+    match number {
+        1 => "1 entry".to_owned(),
+        number => format!("{number} entries"),
+    }
+}
+
+async fn rejected(broker: &RabbitBroker) -> DoctorCheck {
+    match broker.rejected_list(REJECTED_LIST_MAX).await {
+        Ok(messages) if messages.is_empty() => fine("rejected messages", "none".to_owned()),
+        Ok(messages) => {
+            let more = if messages.len() == REJECTED_LIST_MAX { " or more" } else { "" };
+            let found = format!("{}{more}", count(messages.len() as u64, "message"));
+            let advice = "look at them: standfast dead list";
+            problem("rejected messages", Severity::Warning, found, advice)
+        }
+        Err(error) => fault("rejected messages", brokers::failure(error)),
+    }
+}
+
+fn fine(name: &str, found: String) -> DoctorCheck {
+    DoctorCheck {
+        name: name.to_owned(),
+        ok: true,
+        severity: Severity::Info,
+        found,
+        advice: String::new(),
+    }
+}
+
+fn problem(name: &str, severity: Severity, found: String, advice: &str) -> DoctorCheck {
+    let (name, advice) = (name.to_owned(), advice.to_owned());
+    DoctorCheck { name, ok: false, severity, found, advice }
+}
+
+fn fault(name: &str, failure: Failure) -> DoctorCheck {
+    problem(name, Severity::Error, failure.message, &failure.lines.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_that_differ_are_a_warning() {
+        let check = clock_check(Time(10_000), Time(12_000));
+        assert!(check.ok, "{check:?}");
+        let check = clock_check(Time(10_000), Time(12_001));
+        assert_eq!((check.ok, check.severity), (false, Severity::Warning));
+        assert!(check.found.contains("2.0 s behind"), "{}", check.found);
+        assert!(clock_check(Time(90_000), Time(0)).found.contains("ahead of"));
+    }
+
+    #[test]
+    fn what_the_store_reports_is_a_check_each() {
+        let health = StoreHealth {
+            product: "redis 7.0.15".into(),
+            durable: false,
+            faults: vec!["set maxmemory-policy noeviction".into()],
+            warnings: vec!["set appendfsync always".into()],
+        };
+        let checks = health_checks(health);
+        let severities: Vec<_> = checks.iter().map(|check| (check.ok, check.severity)).collect();
+        let expected =
+            [(true, Severity::Info), (false, Severity::Error), (false, Severity::Warning)];
+        assert_eq!(severities, expected);
+        assert!(checks[0].found.contains("may be lost"));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_fresh_folder_is_healthy() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = StoreArgs {
+            redis: None,
+            redis_prefix: stores::PREFIX.to_owned(),
+            data: dir.path().join("state"),
+        };
+        let blobs = dir.path().join("blobs").display().to_string();
+        let checks = store(&args, Some(&blobs), true).await;
+        assert!(checks.iter().all(|check| check.ok), "{checks:?}");
+        let names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
+        assert_eq!(names[..4], ["store", "clock", "blobs", "index tasks"]);
+    }
+}

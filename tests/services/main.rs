@@ -1,0 +1,4 @@
+//! The engine, workers and schedulers over the real Redis and RabbitMQ.
+#![allow(clippy::unwrap_used)]
+
+mod fleet;
