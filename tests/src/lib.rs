@@ -4,3 +4,4 @@
 pub mod embedded;
 pub mod wait;
 pub mod services;
+pub mod private_redis;

@@ -78,10 +78,7 @@ impl Caller {
         }
         let mut needed = vec![meta.owner.to_string()];
         needed.extend(meta.operators.iter().map(Principal::to_string));
-        Err(Fail::forbidden(&format!(
-            "the owner, an operator or an admin: {}",
-            needed.join(", ")
-        )))
+        Err(Fail::forbidden(&format!("the owner, an operator or an admin: {}", needed.join(", "))))
     }
 
     /// Demands the right to submit and list.

@@ -127,7 +127,7 @@ pub(crate) async fn pieces(
     headers: &HeaderMap,
     body: Body,
     bytes_max: usize,
-    mut take: impl AsyncFnMut(Bytes) -> Result<(), Fail>,
+    mut take: impl FnMut(Bytes) -> Result<(), Fail>,
 ) -> Result<(), Fail> {
     check_length(headers, bytes_max)?;
     let all = async {
@@ -139,7 +139,7 @@ pub(crate) async fn pieces(
             if length > bytes_max {
                 return Err(too_large(bytes_max));
             }
-            take(piece).await?;
+            take(piece)?;
         }
         Ok(())
     };
@@ -159,7 +159,7 @@ pub(crate) async fn bytes(
     bytes_max: usize,
 ) -> Result<Vec<u8>, Fail> {
     let mut all = Vec::new();
-    pieces(headers, body, bytes_max, async |piece: Bytes| {
+    pieces(headers, body, bytes_max, |piece| {
         all.extend_from_slice(&piece);
         Ok(())
     })

@@ -11,6 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS,
 };
+use axum::http::request::Parts as Head;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -32,20 +33,21 @@ const OPEN_PATHS: [&str; 3] = [paths::HEALTH, READY, paths::OPENAPI];
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Lets a request through or refuses it; logs a refused change once.
-pub(crate) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+pub(crate) async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let (mut head, body) = request.into_parts();
+    let (method, path) = (head.method.clone(), head.uri.path().to_owned());
     let mut actor = String::from("nobody");
     let admitted = match OPEN_PATHS.contains(&path.as_str()) {
         true => Ok(None),
-        false => admit(&api, &request).await.map(Some),
+        false => admit(&api, &head).await.map(Some),
     };
     let mut response = match admitted {
         Ok(identity) => {
             if let Some(identity) = identity {
                 actor = identity.principal.to_string();
-                request.extensions_mut().insert(Caller(identity));
+                head.extensions.insert(Caller(identity));
             }
-            run(next, request).await
+            run(next, Request::from_parts(head, body)).await
         }
         Err(fail) => fail.into_response(),
     };
@@ -76,9 +78,7 @@ async fn run(next: Next, request: Request) -> Response {
 /// Keeps browsers from guessing, keeping and running what is answered.
 fn harden(headers: &mut HeaderMap) {
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers
-        .entry(CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static("no-store"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; sandbox");
     headers.insert(CONTENT_SECURITY_POLICY, policy);
 }
@@ -87,16 +87,16 @@ fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-async fn admit(api: &Api, request: &Request) -> Result<Identity, Fail> {
-    let host = host(request)?;
+async fn admit(api: &Api, head: &Head) -> Result<Identity, Fail> {
+    let host = host(head)?;
     let own = &api.settings().public_hosts;
     if !own.is_empty() && !is_loopback(host) && !own.iter().any(|name| is_named(host, name)) {
         return Err(bad_host());
     }
-    if !is_safe(request.method()) {
-        check_origin(request.headers(), host)?;
+    if !is_safe(&head.method) {
+        check_origin(&head.headers, host)?;
     }
-    let secret = bearer(request.headers())?;
+    let secret = bearer(&head.headers)?;
     let identity = match (&api.settings().access, secret) {
         (Access::Fixed { token_sha256, identity }, Some(secret)) => {
             let same = sha256_hex(secret).as_bytes().ct_eq(token_sha256.as_bytes());
@@ -124,9 +124,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Fail> {
     let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
     let text = value.to_str().unwrap_or("");
     match text.split_once(' ') {
-        Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => {
-            Ok(Some(secret.trim()))
-        }
+        Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(secret.trim())),
         Some(_) | None => {
             let detail = "send the token as `Authorization: Bearer TOKEN`";
             Err(Fail::new(ProblemKind::Unauthorized, detail))
@@ -141,9 +139,9 @@ fn bad_host() -> Fail {
 }
 
 /// Gives host and port as the request names them.
-fn host(request: &Request) -> Result<&str, Fail> {
-    let header = request.headers().get(HOST).and_then(|value| value.to_str().ok());
-    let named = header.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+fn host(head: &Head) -> Result<&str, Fail> {
+    let header = head.headers.get(HOST).and_then(|value| value.to_str().ok());
+    let named = header.or_else(|| head.uri.authority().map(|authority| authority.as_str()));
     named.ok_or_else(bad_host)
 }
 
@@ -191,7 +189,8 @@ mod tests {
 
     #[test]
     fn only_loopback_names_are_loopback() {
-        for host in ["127.0.0.1", "127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]", "[::1]:9"] {
+        for host in ["127.0.0.1", "127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]", "[::1]:9"]
+        {
             assert!(is_loopback(host), "{host}");
         }
         for host in [

@@ -75,7 +75,7 @@ pub(crate) async fn list(
         Some(cursor) => {
             let place = filter.list.place(cursor)?;
             parse_task_member(&place).ok_or_else(Fail::bad_cursor)?;
-            Some(place)
+            Some(filter.before.iter().cloned().fold(place, String::min))
         }
         None => filter.before.clone(),
     };
@@ -113,9 +113,7 @@ fn filter(uri: &Uri) -> Result<Filter, Fail> {
     let mut labels = query.labels.clone();
     labels.sort();
     let state = query.state.map(|state| state.as_str());
-    let list = List::new(&json!([
-        "tasks", state, query.kind, query.owner, labels, after, before
-    ]));
+    let list = List::new(&json!(["tasks", state, query.kind, query.owner, labels, after, before]));
     Ok(Filter { query, after, before, list })
 }
 

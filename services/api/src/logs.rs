@@ -141,12 +141,7 @@ async fn show(api: &Api, look: Look, offset: u64) -> Result<LogPage, Fail> {
 
 /// Reads a piece of a whole log; nothing if it does not reach that far. A log's blob is at most
 /// as large as its worker's limit for it, so that reading up to the piece stays cheap.
-async fn from_blob(
-    api: &Api,
-    blob: &str,
-    offset: u64,
-    most: usize,
-) -> Result<Option<Part>, Fail> {
+async fn from_blob(api: &Api, blob: &str, offset: u64, most: usize) -> Result<Option<Part>, Fail> {
     let mut stream = api.blobs().stream(blob).await?;
     let (mut at, mut piece) = (0_u64, Vec::new());
     while let Some(bytes) = stream.next().await {

@@ -84,8 +84,8 @@ impl Fail {
 impl IntoResponse for Fail {
     fn into_response(self) -> Response {
         let problem = self.0;
-        let status = StatusCode::from_u16(problem.status)
-            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status =
+            StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&problem).expect("problems are plain data");
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();

@@ -211,8 +211,7 @@ async fn walk(
     chunk: u32,
 ) -> Result<(), EngineError> {
     let task = |at: &usize| surveys[*at].base.task.clone();
-    let orders: Vec<_> =
-        wanting.iter().map(|at| (task(at), vec![Key::Order(chunk)])).collect();
+    let orders: Vec<_> = wanting.iter().map(|at| (task(at), vec![Key::Order(chunk)])).collect();
     let names: Vec<Vec<StepId>> = records(engine, &orders)
         .await?
         .into_iter()

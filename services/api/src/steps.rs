@@ -8,7 +8,7 @@ use axum::http::Uri;
 use serde_json::{Value, json};
 use standfast_domain::ids::StepId;
 use standfast_domain::plan::Uses;
-use standfast_domain::record::{Definition, Key, LIST_CHUNK, Payload, Record, StepState, Status};
+use standfast_domain::record::{Definition, Key, LIST_CHUNK, Payload, Record, Status, StepState};
 use standfast_domain::time::Time;
 use standfast_engine::registry::WorkerInfo;
 use standfast_protocol::paths;
@@ -235,12 +235,7 @@ pub(crate) async fn get(
 }
 
 /// Reads an output, from its record or from the blobs.
-async fn output(
-    api: &Api,
-    base: &Base,
-    step: &StepId,
-    round: u32,
-) -> Result<Option<Value>, Fail> {
+async fn output(api: &Api, base: &Base, step: &StepId, round: u32) -> Result<Option<Value>, Fail> {
     let key = Key::Output(step.clone(), round);
     let found = reads::of_task(api.engine(), &base.task, vec![key.clone()]).await?.remove(&key);
     match found {

@@ -175,7 +175,10 @@ pub(crate) fn check_note(note: Option<&str>, pointer: &str) -> Result<(), Fail> 
     match note {
         Some(note) if note.len() > NOTE_BYTES_MAX => {
             let found = note.len();
-            Err(bad_parameter(pointer, format!("expected at most {NOTE_BYTES_MAX} bytes, found {found}")))
+            Err(bad_parameter(
+                pointer,
+                format!("expected at most {NOTE_BYTES_MAX} bytes, found {found}"),
+            ))
         }
         Some(_) | None => Ok(()),
     }

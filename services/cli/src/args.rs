@@ -84,7 +84,7 @@ fn command() -> clap::Command {
     let command = Arguments::command();
     let groups = grouped(&command);
     command.help_template(
-        "{about-with-newline}\n{usage-heading} {usage}\n{before-help}\nOptions:\n{options}\n\n{after-help}",
+        "{about-with-newline}\n{usage-heading} {usage}\n{before-help}Options:\n{options}{after-help}",
     )
     .before_help(groups)
     .after_help(EXAMPLES)
@@ -114,8 +114,9 @@ mod tests {
         line.split(' ').map(OsString::from).collect()
     }
 
+    /// Gives what is printed, at a width that does not depend on where the test runs.
     fn help(line: &str) -> String {
-        parse(words(line)).unwrap_err().to_string()
+        command().term_width(100).try_get_matches_from(words(line)).unwrap_err().to_string()
     }
 
     #[test]

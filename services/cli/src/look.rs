@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use indicatif::ProgressDrawTarget;
 use serde::Serialize;
 use standfast_domain::time::Time;
 
@@ -80,8 +79,13 @@ pub fn now() -> Time {
 
 fn columns(terminal: bool) -> usize {
     let told = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    let seen = || terminal.then(|| ProgressDrawTarget::stdout().width()).flatten().map(usize::from);
+    let seen = || terminal.then(window_columns).flatten();
     told.or_else(seen).map_or(WIDTH_UNLIMITED, |width: usize| width.max(WIDTH_MIN))
+}
+
+fn window_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0).then(|| usize::from(size.ws_col))
 }
 
 /// Writes a line to standard output.

@@ -39,10 +39,12 @@ pub(crate) struct Decided {
     pub left: Vec<Todo>,
 }
 
-/// Decides a batch. On `Err`, the view is as before and these records must be loaded.
+/// Decides a batch, and what an earlier commit had no room for. On `Err`, the view is as
+/// before and these records must be loaded.
 pub(crate) fn decide_batch(
     view: &mut View,
     batch: &[Asked<'_>],
+    left: &[Todo],
     now: Time,
     id: CommitId,
 ) -> Result<Decided, Vec<Key>> {
@@ -51,7 +53,7 @@ pub(crate) fn decide_batch(
         return Err(missing);
     }
     let start = view.savepoint();
-    match run(view, batch, now, id) {
+    match run(view, batch, left, now, id) {
         Ok(decided) => Ok(decided),
         Err(Halt::Need(keys)) => {
             view.rollback(start);
@@ -80,6 +82,7 @@ fn first_needs(view: &View, batch: &[Asked<'_>]) -> Vec<Key> {
 fn run(
     view: &mut View,
     batch: &[Asked<'_>],
+    left: &[Todo],
     now: Time,
     id: CommitId,
 ) -> Result<Decided, Halt> {
@@ -104,6 +107,7 @@ fn run(
             Err(need @ Halt::Need(_)) => return Err(need),
         }
     }
+    view.todo.extend(left.iter().cloned());
     let left = follow_up(view, now, &mut events)?;
     let staged = stage(view, &events, id, &[])?;
     Ok(Decided { results, acted, staged, left })

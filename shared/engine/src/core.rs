@@ -10,7 +10,6 @@ use standfast_domain::commit::{Commit, CommitAnswer, CommitId, StoredRecord};
 use standfast_domain::ids::TaskId;
 use standfast_domain::stage::Wake;
 use standfast_domain::time::Time;
-use standfast_domain::view::Todo;
 use tokio::sync::{broadcast, mpsc};
 
 use crate::ports::{Broker, Clock, Destination, Ids, Load, Message, Store, StoreError};
@@ -24,15 +23,6 @@ const STORE_RETRY: Duration = Duration::from_millis(100);
 const WAKES_MAX: usize = 256;
 /// Notices of changed tasks that a slow listener may fall behind; it then looks by itself.
 const CHANGED_BUFFER: usize = 1_024;
-
-/// What follows a commit and is done by the engine's own task.
-#[derive(Debug)]
-pub(crate) enum Later {
-    /// Carry out a follow-up that had no room.
-    Follow(TaskId, Todo),
-    /// Go on with ending the task, or clear its index entries.
-    Settle(TaskId),
-}
 
 /// Counts since the process started, for metrics.
 #[derive(Debug, Default)]
@@ -58,7 +48,7 @@ pub(crate) struct Core {
     ids: Arc<dyn Ids>,
     time: StoreTime,
     wakes: mpsc::UnboundedSender<Wake>,
-    later: mpsc::UnboundedSender<Later>,
+    later: mpsc::UnboundedSender<TaskId>,
     changed: broadcast::Sender<TaskId>,
     pub counters: Counters,
 }
@@ -69,7 +59,7 @@ impl Core {
         broker: Arc<dyn Broker>,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn Ids>,
-    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Later>) {
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<TaskId>) {
         let (wakes, wakes_receiver) = mpsc::unbounded_channel();
         let (later, later_receiver) = mpsc::unbounded_channel();
         let (changed, _) = broadcast::channel(CHANGED_BUFFER);
@@ -128,12 +118,8 @@ impl Core {
         }
     }
 
-    pub fn follow_later(&self, task: TaskId, todo: Todo) {
-        let _ = self.later.send(Later::Follow(task, todo)); // likewise, the work index remains
-    }
-
     pub fn settle_later(&self, task: TaskId) {
-        let _ = self.later.send(Later::Settle(task)); // likewise
+        let _ = self.later.send(task); // likewise, the work index remains
     }
 
     /// Loads, trying again for `patience` while the store does not answer.

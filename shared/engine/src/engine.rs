@@ -18,8 +18,8 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::EngineError;
 use crate::batch::command_for;
-use crate::core::{Core, Counters, Later};
-use crate::lane::{self, Done, Request};
+use crate::core::{Core, Counters};
+use crate::lane::{self, Done, Input, Request};
 use crate::ports::{BATCH_MAX, Broker, Clock, Ids, Load, Range, Store, StoreError};
 
 /// Lanes of a process: a few, so that each has many commands to put into one commit.
@@ -38,7 +38,7 @@ const READ_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Engine {
     core: Arc<Core>,
     queues: Arc<Mutex<BTreeSet<Queue>>>,
-    lanes: Arc<Vec<mpsc::UnboundedSender<Request>>>,
+    lanes: Arc<Vec<mpsc::UnboundedSender<Input>>>,
 }
 
 impl Engine {
@@ -69,11 +69,11 @@ impl Engine {
         let request =
             Request { task: task.clone(), command, actor, wants, reply: Some(reply) };
         let gone = || EngineError::Store(StoreError::Unavailable("the engine is ending".into()));
-        self.lane(task).send(request).map_err(|_| gone())?;
+        self.lane(task).send(Input::Ask(request)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 
-    fn lane(&self, task: &TaskId) -> &mpsc::UnboundedSender<Request> {
+    fn lane(&self, task: &TaskId) -> &mpsc::UnboundedSender<Input> {
         let sum = task.as_str().bytes().fold(0usize, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(usize::from(byte))
         });
@@ -401,18 +401,13 @@ impl Engine {
     }
 }
 
-/// Does what commits left over, one after the other per task. A failure is left to the sweep
-/// of the work index.
-async fn follow(engine: Engine, mut later: mpsc::UnboundedReceiver<Later>) {
-    while let Some(next) = later.recv().await {
+/// Goes on with tasks that are ending. A failure is left to the sweep of the work index.
+async fn follow(engine: Engine, mut later: mpsc::UnboundedReceiver<TaskId>) {
+    while let Some(task) = later.recv().await {
         let engine = engine.clone();
         tokio::spawn(async move {
-            let result = match &next {
-                Later::Follow(task, todo) => engine.carry_out(task, todo).await,
-                Later::Settle(task) => engine.settle(task).await,
-            };
-            if let Err(error) = result {
-                tracing::debug!(%error, ?next, "left to the sweep of the work index");
+            if let Err(error) = engine.settle(&task).await {
+                tracing::debug!(%error, %task, "left to the sweep of the work index");
             }
         });
     }

@@ -7,18 +7,23 @@
 //! ```text
 //! commands ─▶ lane ─▶ load what is missing ─▶ decide ─▶ commit ─▶ answers, wakes
 //!               ▲                                │
-//!               └────── refused: fresh records ──┘
+//!               └── refused: wait, gather, again ┘
 //! ```
+//!
+//! A task that other processes change at the same time is *contended*: its commands are parked
+//! for some milliseconds, gather, and go into one commit. The wait grows with each refusal and
+//! shrinks after some commits without one, so that most commits succeed however many processes
+//! change one task.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use standfast_domain::commit::{CommitId, Scope};
+use standfast_domain::commit::Scope;
 use standfast_domain::decide::Command;
 use standfast_domain::ids::{Principal, TaskId};
 use standfast_domain::record::{Key, Phase, Record};
-use standfast_domain::stage::{Staged, Wake};
+use standfast_domain::stage::Staged;
 use standfast_domain::time::Time;
 use standfast_domain::view::{Todo, View};
 use tokio::sync::{mpsc, oneshot};
@@ -37,8 +42,12 @@ const VIEW_RECORDS_MAX: usize = 4_096;
 /// How often a batch may be refused by the store before its commands are answered with that:
 /// each time another process has made progress.
 const REFUSALS_MAX: u32 = 64;
-/// The first wait after a refusal; doubled, with jitter, up to 32 times.
-const CONTENTION_WAIT: Duration = Duration::from_millis(1);
+/// The shortest wait of a contended task; doubled with each refusal.
+const CONTENTION_WAIT: Duration = Duration::from_millis(2);
+/// How often that wait is doubled at most.
+const HEAT_MAX: u32 = 5;
+/// Commits without a refusal after which the wait is halved.
+const CALM: u32 = 6;
 /// Loads that one batch may need: the longest chain of records that name each other.
 const LOADS_MAX: u32 = 2_000;
 /// How long a lane goes on trying when the store does not answer.
@@ -64,20 +73,53 @@ pub struct Done {
     pub records: BTreeMap<Key, Option<Record>>,
 }
 
-pub(crate) fn start(core: Arc<Core>) -> mpsc::UnboundedSender<Request> {
+/// What a lane is told.
+pub(crate) enum Input {
+    /// A command has come.
+    Ask(Request),
+    /// A contended task has waited long enough.
+    Unpark(TaskId),
+}
+
+pub(crate) fn start(core: Arc<Core>) -> mpsc::UnboundedSender<Input> {
     let (sender, receiver) = mpsc::unbounded_channel();
-    tokio::spawn(Lane { core, views: HashMap::new(), age: 0 }.run(receiver));
+    let unpark = sender.downgrade();
+    let (views, parked) = (HashMap::new(), HashMap::new());
+    tokio::spawn(Lane { core, views, parked, unpark, age: 0 }.run(receiver));
     sender
+}
+
+/// How contended a task is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heat {
+    degree: u32,
+    calm: u32,
+}
+
+impl Heat {
+    fn refused(&mut self) {
+        *self = Self { degree: (self.degree + 1).min(HEAT_MAX), calm: 0 };
+    }
+
+    fn stored(&mut self) {
+        self.calm += 1;
+        if self.calm >= CALM {
+            *self = Self { degree: self.degree.saturating_sub(1), calm: 0 };
+        }
+    }
 }
 
 struct Cached {
     view: View,
+    heat: Heat,
     age: u64,
 }
 
 struct Lane {
     core: Arc<Core>,
     views: HashMap<TaskId, Cached>,
+    parked: HashMap<TaskId, Batch>,
+    unpark: mpsc::WeakUnboundedSender<Input>,
     age: u64,
 }
 
@@ -86,44 +128,84 @@ struct Batch {
     task: TaskId,
     view: View,
     requests: Vec<Request>,
+    /// What the last commit had no room for.
+    left: Vec<Todo>,
     /// False while answers rest on records from before the commands came.
     fresh: bool,
+    heat: Heat,
     refusals: u32,
     loads: u32,
 }
 
 impl Lane {
-    async fn run(mut self, mut receiver: mpsc::UnboundedReceiver<Request>) {
+    async fn run(mut self, mut receiver: mpsc::UnboundedReceiver<Input>) {
         let mut waiting = Vec::new();
         while receiver.recv_many(&mut waiting, ROUND_MAX).await > 0 {
             self.round(std::mem::take(&mut waiting)).await;
         }
     }
 
-    async fn round(&mut self, requests: Vec<Request>) {
-        let mut batches = self.group(requests);
+    async fn round(&mut self, inputs: Vec<Input>) {
+        let mut batches = self.group(inputs);
         while !batches.is_empty() {
             let ready = self.decide_all(batches).await;
             batches = self.commit_all(ready).await;
         }
     }
 
-    fn group(&mut self, requests: Vec<Request>) -> Vec<Batch> {
+    fn group(&mut self, inputs: Vec<Input>) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
         let mut places: HashMap<TaskId, usize> = HashMap::new();
-        for request in requests {
-            let place = *places.entry(request.task.clone()).or_insert_with(|| {
-                let task = request.task.clone();
-                let view = self.views.remove(&task).map(|cached| cached.view);
-                let fresh = view.is_none();
-                let view = view.unwrap_or_else(|| View::new(task.clone()));
-                let (refusals, loads) = (0, 0);
-                batches.push(Batch { task, view, requests: vec![], fresh, refusals, loads });
-                batches.len() - 1
-            });
-            batches[place].requests.push(request);
+        for input in inputs {
+            let request = match input {
+                Input::Ask(request) => request,
+                Input::Unpark(task) => {
+                    places.insert(task.clone(), batches.len());
+                    batches.extend(self.parked.remove(&task));
+                    continue;
+                }
+            };
+            if let Some(parked) = self.parked.get_mut(&request.task) {
+                parked.requests.push(request);
+                continue;
+            }
+            if let Some(place) = places.get(&request.task).copied() {
+                batches[place].requests.push(request);
+                continue;
+            }
+            let mut batch = self.batch(request.task.clone());
+            batch.requests.push(request);
+            if batch.heat.degree > 0 {
+                self.park(batch);
+                continue;
+            }
+            places.insert(batch.task.clone(), batches.len());
+            batches.push(batch);
         }
         batches
+    }
+
+    fn batch(&mut self, task: TaskId) -> Batch {
+        let cached = self.views.remove(&task);
+        let heat = cached.as_ref().map(|cached| cached.heat).unwrap_or_default();
+        let fresh = cached.is_none();
+        let view = cached.map_or_else(|| View::new(task.clone()), |cached| cached.view);
+        let (requests, left) = (Vec::new(), Vec::new());
+        Batch { task, view, requests, left, fresh, heat, refusals: 0, loads: 0 }
+    }
+
+    /// Lets the commands of a contended task gather for a while.
+    fn park(&mut self, batch: Batch) {
+        let random = u32::from(self.core.random()[0]);
+        let wait = CONTENTION_WAIT * (1 << batch.heat.degree) * (128 + random) / 256;
+        let (task, core, unpark) = (batch.task.clone(), self.core.clone(), self.unpark.clone());
+        self.parked.insert(task.clone(), batch);
+        tokio::spawn(async move {
+            core.clock().sleep(wait).await;
+            if let Some(lane) = unpark.upgrade() {
+                let _ = lane.send(Input::Unpark(task)); // the process is ending
+            }
+        });
     }
 
     /// Loads and decides until each batch has something to store or has been answered; gives
@@ -163,7 +245,8 @@ impl Lane {
                 wants: &request.wants,
             })
             .collect();
-        let decided = decide_batch(&mut batch.view, &asked, now, self.core.commit_id())?;
+        let id = self.core.commit_id();
+        let decided = decide_batch(&mut batch.view, &asked, &batch.left, now, id)?;
         let doubtful = decided.acted.iter().any(|acted| !acted);
         if doubtful && !batch.fresh {
             // A refusal, or finding that all is done already, counts only on fresh records.
@@ -230,9 +313,9 @@ impl Lane {
         batches
     }
 
-    /// Stores what was decided; gives the batches that were refused and must be decided anew.
+    /// Stores what was decided; gives the batches that have more to do at once.
     async fn commit_all(&mut self, ready: Vec<(Batch, Decided)>) -> Vec<Batch> {
-        let mut refused = Vec::new();
+        let mut more = Vec::new();
         let mut rest = ready.into_iter().peekable();
         while rest.peek().is_some() {
             let mut part = Vec::new();
@@ -245,14 +328,9 @@ impl Lane {
                 weight += next;
                 part.extend(rest.next());
             }
-            refused.extend(self.commit_part(part).await);
+            more.extend(self.commit_part(part).await);
         }
-        if let Some(most) = refused.iter().map(|batch: &Batch| batch.refusals).max() {
-            let random = u32::from(self.core.random()[0]);
-            let factor = (1 << most.min(5)) * (128 + random) / 256;
-            self.core.clock().sleep(CONTENTION_WAIT * factor).await;
-        }
-        refused
+        more
     }
 
     async fn commit_part(&mut self, part: Vec<(Batch, Decided)>) -> Vec<Batch> {
@@ -268,73 +346,86 @@ impl Lane {
                 return Vec::new();
             }
         };
-        let mut refused = Vec::new();
+        let mut more = Vec::new();
         for ((mut batch, mut decided), answer) in part.into_iter().zip(answers) {
             let staged = decided.staged.take();
-            let id = staged.as_ref().map_or(CommitId(0), |staged| staged.commit.id);
-            if answer.applied {
-                let wakes = staged.map(|staged| staged.wakes).unwrap_or_default();
-                batch.view.committed(id);
-                self.after(&batch, &decided, wakes);
-                self.answer(&mut batch, decided, now);
+            if !answer.applied {
+                self.refused(batch);
                 continue;
             }
-            self.core.count_refused();
-            batch.view.refused();
-            batch.fresh = true;
-            batch.refusals += 1;
-            if batch.refusals > REFUSALS_MAX {
-                let error = "the task changes faster than this process can follow".to_owned();
-                fail(batch, &StoreError::Unavailable(error).into());
+            if let Some(staged) = staged {
+                batch.view.committed(staged.commit.id);
+                self.core.wake(staged.wakes);
+            }
+            batch.heat.stored();
+            self.core.changed(&batch.task);
+            self.settle_later(&batch);
+            batch.left = std::mem::take(&mut decided.left);
+            batch.left.retain(|todo| *todo != Todo::Advance); // that is what was just settled
+            if batch.left.is_empty() {
+                self.answer(&mut batch, decided, now);
             } else {
-                refused.push(batch);
+                reply(&mut batch, decided, now);
+                more.push(batch);
             }
         }
-        refused
+        more
     }
 
-    /// Starts what follows a stored batch: wakes, and what had no room.
-    fn after(&self, batch: &Batch, decided: &Decided, wakes: Vec<Wake>) {
-        self.core.wake(wakes);
-        self.core.changed(&batch.task);
+    /// Lets a refused batch wait for more commands, then it is decided on fresh records.
+    fn refused(&mut self, mut batch: Batch) {
+        self.core.count_refused();
+        batch.view.refused();
+        batch.fresh = true;
+        batch.refusals += 1;
+        batch.heat.refused();
+        if batch.refusals > REFUSALS_MAX {
+            let error = "the task changes faster than this process can follow".to_owned();
+            fail(batch, &StoreError::Unavailable(error).into());
+        } else {
+            self.park(batch);
+        }
+    }
+
+    /// Goes on with a task that is ending, outside of the lane: it needs to know the claims.
+    fn settle_later(&self, batch: &Batch) {
         let Ok(header) = batch.view.header() else { return };
         let closing = matches!(header.phase, Phase::Closing { .. });
         if closing || (header.state.is_final() && header.uncleared) {
             self.core.settle_later(batch.task.clone());
         }
-        for todo in &decided.left {
-            if *todo == Todo::Advance {
-                continue;
-            }
-            self.core.follow_later(batch.task.clone(), todo.clone());
-        }
     }
 
     /// Answers all commands of a batch and keeps its view.
     fn answer(&mut self, batch: &mut Batch, decided: Decided, now: Time) {
+        reply(batch, decided, now);
         let ended = batch.view.header().is_ok_and(|header| header.state.is_final());
-        let results = decided.results.into_iter().zip(decided.acted);
-        for (request, (result, acted)) in batch.requests.drain(..).zip(results) {
-            let Some(reply) = request.reply else { continue };
-            let answer = match result {
-                Ok(()) => Ok(Done { now, acted, records: wanted(&batch.view, &request.wants) }),
-                Err(refusal) => Err(EngineError::Refused(refusal)),
-            };
-            let _ = reply.send(answer); // whoever asked may have gone
-        }
         if !ended && batch.view.len() <= VIEW_RECORDS_MAX {
             let view = std::mem::replace(&mut batch.view, View::new(batch.task.clone()));
-            self.keep(view);
+            self.keep(view, batch.heat);
         }
     }
 
-    fn keep(&mut self, view: View) {
+    fn keep(&mut self, view: View, heat: Heat) {
         self.age += 1;
         if self.views.len() >= VIEWS_MAX {
             let oldest = self.age.saturating_sub(VIEWS_MAX as u64 / 2);
             self.views.retain(|_, cached| cached.age > oldest);
         }
-        self.views.insert(view.task().clone(), Cached { view, age: self.age });
+        self.views.insert(view.task().clone(), Cached { view, heat, age: self.age });
+    }
+}
+
+/// Answers all commands of a batch.
+fn reply(batch: &mut Batch, decided: Decided, now: Time) {
+    let results = decided.results.into_iter().zip(decided.acted);
+    for (request, (result, acted)) in batch.requests.drain(..).zip(results) {
+        let Some(reply) = request.reply else { continue };
+        let answer = match result {
+            Ok(()) => Ok(Done { now, acted, records: wanted(&batch.view, &request.wants) }),
+            Err(refusal) => Err(EngineError::Refused(refusal)),
+        };
+        let _ = reply.send(answer); // whoever asked may have gone
     }
 }
 

@@ -27,7 +27,10 @@ pub(crate) fn view(base: &Base, step: Option<&StepId>, hold: &Hold) -> HoldView 
         deadline: hold.due.map(standfast_domain::time::Time::rfc3339),
         then: hold.due.map(|_| "go_on".to_owned()),
         ends_by: ends_by(base, hold.reason),
-        answers: answers.iter().map(|answer| answer_view(base, step, hold.reason, *answer)).collect(),
+        answers: answers
+            .iter()
+            .map(|answer| answer_view(base, step, hold.reason, *answer))
+            .collect(),
         suggested,
     }
 }

@@ -34,8 +34,7 @@ fn tail_from(log: &AttemptLog) -> u64 {
 /// gap is passed over.
 pub(crate) fn part(log: &AttemptLog, offset: u64) -> Part {
     let (head_end, tail_from) = gap(log);
-    let (text, begins) =
-        if offset < head_end { (&log.head, 0) } else { (&log.tail, tail_from) };
+    let (text, begins) = if offset < head_end { (&log.head, 0) } else { (&log.tail, tail_from) };
     let from = offset.max(begins);
     let skip = usize::try_from(from - begins).unwrap_or(usize::MAX).min(text.len());
     let start = text.ceil_char_boundary(skip);

@@ -53,9 +53,10 @@ pub(crate) fn view(survey: &Survey) -> TaskView {
 
 /// Says whether a running attempt's heartbeat is overdue.
 pub(crate) fn is_stalled(survey: &Survey) -> bool {
-    survey.live.iter().any(|live| {
-        live.claim.as_ref().is_some_and(|claim| step::is_stalled(claim, survey.now))
-    })
+    survey
+        .live
+        .iter()
+        .any(|live| live.claim.as_ref().is_some_and(|claim| step::is_stalled(claim, survey.now)))
 }
 
 fn ended_at(survey: &Survey) -> Option<Time> {

@@ -117,12 +117,19 @@ mod tests {
         ] {
             assert_eq!(span(Span(millis)), text);
         }
-        for (number, text) in
-            [(0, "0 B"), (1_023, "1023 B"), (1_900, "1.8 KiB"), (86_016, "84 KiB"), (5 << 20, "5.0 MiB")]
-        {
+        for (number, text) in [
+            (0, "0 B"),
+            (1_023, "1023 B"),
+            (1_900, "1.8 KiB"),
+            (86_016, "84 KiB"),
+            (5 << 20, "5.0 MiB"),
+        ] {
             assert_eq!(bytes(number), text);
         }
-        assert_eq!((money(0), money(1), money(120_000)), ("$0.00".into(), "$0.01".into(), "$0.12".into()));
+        assert_eq!(
+            (money(0), money(1), money(120_000)),
+            ("$0.00".into(), "$0.01".into(), "$0.12".into())
+        );
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub struct DoctorArgs {
     #[command(flatten)]
     broker: AnyBrokerArgs,
     /// Where the blobs are, such as file:///var/lib/standfast/blobs
-    #[arg(long, env = "STANDFAST_BLOBS", value_name = "URL")]
+    #[arg(long, env = "STANDFAST_BLOBS", hide_env_values = true, value_name = "URL")]
     blobs: Option<String>,
 }
 

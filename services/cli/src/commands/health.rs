@@ -22,7 +22,7 @@ Example:
   standfast health --admin-addr 127.0.0.1:9090")]
 pub struct HealthArgs {
     /// Where the process answers its operator
-    #[arg(long, env = "STANDFAST_ADMIN_ADDR", value_name = "HOST:PORT")]
+    #[arg(long, env = "STANDFAST_ADMIN_ADDR", hide_env_values = true, value_name = "HOST:PORT")]
     admin_addr: SocketAddr,
 }
 

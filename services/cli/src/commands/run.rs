@@ -45,14 +45,20 @@ pub struct RunArgs {
     #[arg(long)]
     yes: bool,
     /// Let `http` steps reach loopback and private addresses
-    #[arg(long, env = "STANDFAST_ALLOW_PRIVATE_ADDRESSES")]
+    #[arg(long, env = "STANDFAST_ALLOW_PRIVATE_ADDRESSES", hide_env_values = true)]
     allow_private_addresses: bool,
     /// Attempts that run at a time
-    #[arg(long, env = "STANDFAST_CONCURRENCY", default_value_t = 8, value_name = "N")]
+    #[arg(
+        long,
+        env = "STANDFAST_CONCURRENCY",
+        hide_env_values = true,
+        default_value_t = 8,
+        value_name = "N"
+    )]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
     /// Folder of the state
-    #[arg(long, env = "STANDFAST_DATA", value_name = "DIR", default_value = DATA_DEFAULT)]
+    #[arg(long, env = "STANDFAST_DATA", hide_env_values = true, value_name = "DIR", default_value = DATA_DEFAULT)]
     data: PathBuf,
     /// Print the task as JSON at the end, and nothing before
     #[arg(long)]

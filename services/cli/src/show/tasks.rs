@@ -6,22 +6,23 @@ use super::quantities::{when, when_both};
 use super::table::Table;
 use crate::look::Look;
 
-/// Columns from which both the distance and the time itself have room.
-const BOTH_TIMES_WIDTH_MIN: usize = 120;
+/// Columns from which reasons, and both the distance in time and the time itself, have room.
+const WIDE_MIN: usize = 120;
 
 /// Lists tasks, one a line.
 pub fn table(tasks: &[TaskView], look: &Look) -> Vec<String> {
+    let wide = look.width >= WIDE_MIN;
     let columns = [("TASK", 17), ("STATE", 26), ("STEPS", 11), ("CHANGED", 34)];
     let mut table = Table::new(&[&columns[..], &[("WHAT", usize::MAX)]].concat());
     for task in tasks {
-        let changed = match look.width >= BOTH_TIMES_WIDTH_MIN {
-            true => when_both(&task.changed_at, look),
-            false => when(&task.changed_at, look),
+        let (state, changed) = match wide {
+            true => (state_and_reason(task), when_both(&task.changed_at, look)),
+            false => (state(task), when(&task.changed_at, look)),
         };
         let done = task.steps.succeeded + task.steps.skipped;
         table.row(vec![
             task.id.clone(),
-            state(task),
+            state,
             format!("{done}/{}", task.steps.total),
             changed,
             format!("{}: {}", task.kind, task.goal),
@@ -30,20 +31,18 @@ pub fn table(tasks: &[TaskView], look: &Look) -> Vec<String> {
     table.lines(look)
 }
 
-/// Writes the state with what makes it particular: `blocked: failures`, `running, stalled`.
-pub fn state(task: &TaskView) -> String {
-    match task.state {
-        TaskState::Running if task.stalled => format!("{}, stalled", task.state),
-        TaskState::Waiting | TaskState::Blocked => match task.holds.first() {
-            Some(hold) => format!("{}: {}", task.state, hold.reason),
-            None => task.state.to_string(),
-        },
-        TaskState::Queued
-        | TaskState::Running
-        | TaskState::Cancelling
-        | TaskState::Cancelled
-        | TaskState::Completed
-        | TaskState::Failed => task.state.to_string(),
+/// Writes the state; beside it, that a heartbeat is overdue.
+fn state(task: &TaskView) -> String {
+    let stalled = if task.stalled { ", stalled" } else { "" };
+    format!("{}{stalled}", task.state)
+}
+
+/// Writes the state with its reason, such as `blocked: failures`.
+fn state_and_reason(task: &TaskView) -> String {
+    let held = matches!(task.state, TaskState::Waiting | TaskState::Blocked);
+    match task.holds.first().filter(|_| held) {
+        Some(hold) => format!("{}: {}", task.state, hold.reason),
+        None => state(task),
     }
 }
 

@@ -1,0 +1,98 @@
+//! The six questions: gathers what the answers are made of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::Json;
+use axum::extract::State;
+use standfast_domain::ids::StepId;
+use standfast_domain::record::{Definition, Key, Record};
+use standfast_protocol::explain::Explain;
+use standfast_protocol::paths;
+
+use crate::auth::Caller;
+use crate::extract::Place;
+use crate::present::explain::{Facts, explain as answer};
+use crate::problems::Fail;
+use crate::reads::{self, Survey};
+use crate::{Api, artifacts};
+
+/// Definitions that are read to say what comes next: what is shown needs far fewer.
+const DEFINITIONS_MAX: usize = 200;
+/// How far ahead of the current steps is looked.
+const AHEAD_MAX: usize = 8;
+
+/// Answers the six questions about a task, from stored facts alone.
+#[utoipa::path(get, path = paths::EXPLAIN, tag = "tasks",
+    params(("id" = String, Path, description = "the task")),
+    responses((status = 200, body = Explain)))]
+pub(crate) async fn explain(
+    State(api): State<Api>,
+    caller: Caller,
+    place: Place,
+) -> Result<Json<Explain>, Fail> {
+    let base = reads::visible(&api, &caller, place.task()?).await?;
+    let survey = reads::survey_one(api.engine(), base).await?;
+    let definitions = definitions(&api, &survey).await?;
+    let artifacts = artifacts::all(&api, &survey.base).await?;
+    let pending = first_pending(&api, &survey).await?;
+    let workers = match survey.live.is_empty() {
+        true => Vec::new(),
+        false => api.registry().workers().await?,
+    };
+    let facts = Facts {
+        survey: &survey,
+        definitions: &definitions,
+        artifacts: &artifacts,
+        pending: &pending,
+        workers: &workers,
+    };
+    Ok(Json(answer(&facts)))
+}
+
+/// Reads the definitions of the current steps and of what follows on them, wave by wave.
+async fn definitions(api: &Api, survey: &Survey) -> Result<BTreeMap<StepId, Definition>, Fail> {
+    let mut known = BTreeMap::new();
+    let mut wave: BTreeSet<StepId> =
+        survey.live.iter().take(DEFINITIONS_MAX / 2).map(|live| live.step.clone()).collect();
+    for _ in 0..AHEAD_MAX {
+        let keys: Vec<Key> =
+            wave.iter().take(DEFINITIONS_MAX - known.len()).cloned().map(Key::Definition).collect();
+        if keys.is_empty() {
+            break;
+        }
+        let found = reads::of_task(api.engine(), &survey.base.task, keys).await?;
+        wave.clear();
+        for record in found.into_values() {
+            if let Record::Definition(definition) = record {
+                wave.extend(definition.dependents.iter().map(|dependent| dependent.step.clone()));
+                known.insert(definition.plan.id.clone(), *definition);
+            }
+        }
+        wave.retain(|step| !known.contains_key(step));
+    }
+    Ok(known)
+}
+
+/// Reads names of steps that a stop would keep from happening, from the first chunks of the
+/// plan; counts say how many there are in all.
+async fn first_pending(api: &Api, survey: &Survey) -> Result<Vec<StepId>, Fail> {
+    let base = &survey.base;
+    let mut pending = Vec::new();
+    for chunk in 0..base.header.order_chunks {
+        let key = Key::Order(chunk);
+        let mut found = reads::of_task(api.engine(), &base.task, vec![key.clone()]).await?;
+        let Some(Record::Names(names)) = found.remove(&key) else { continue };
+        let keys = names.iter().cloned().map(Key::Step).collect();
+        let found = reads::of_task(api.engine(), &base.task, keys).await?;
+        let settled = |step: &StepId| match found.get(&Key::Step(step.clone())) {
+            Some(Record::Step(state)) => state.is_settled(),
+            _ => false,
+        };
+        let finally = &base.meta.finally;
+        pending.extend(names.into_iter().filter(|step| !settled(step) && !finally.contains(step)));
+        if pending.len() >= crate::present::explain::SHOWN_MAX {
+            break;
+        }
+    }
+    Ok(pending)
+}

@@ -1,0 +1,71 @@
+//! The table of routes.
+
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
+use axum::routing::{get, post, put};
+use axum::{Router, middleware};
+use standfast_protocol::paths;
+use standfast_protocol::problem::ProblemKind;
+
+use crate::auth::Caller;
+use crate::guard::guard;
+use crate::problems::Fail;
+use crate::{
+    Api, admin, answers, artifacts, claims, events, explain, list, logs, openapi, puts, steps,
+    tasks, workers,
+};
+
+/// Gives all routes, each behind the guard; no `GET` changes anything.
+pub(crate) fn router(api: &Api) -> Router {
+    Router::new()
+        .route(paths::TASKS, get(list::list).post(tasks::submit))
+        .route(paths::TASK, get(tasks::get))
+        .route(paths::EXPLAIN, get(explain::explain))
+        .route(paths::STEPS, get(steps::list))
+        .route(paths::STEP, get(steps::get))
+        .route(paths::STEP_LOG, get(logs::page))
+        .route(paths::ARTIFACTS, get(artifacts::list))
+        .route(paths::ARTIFACT, get(artifacts::download))
+        .route(paths::EVENTS, get(events::events))
+        .route(paths::TASK_ANSWERS, post(answers::to_task))
+        .route(paths::STEP_ANSWERS, post(answers::to_step))
+        .route(paths::STOP, post(tasks::stop))
+        .route(paths::VERIFY, get(tasks::verify))
+        .route(paths::WORKERS, post(workers::announce))
+        .route(paths::CLAIMS, post(claims::claim))
+        .route(paths::HEARTBEAT, post(claims::heartbeat))
+        .route(paths::COMPLETE, post(claims::complete))
+        .route(paths::HAND_BACK, post(claims::hand_back))
+        .route(paths::CLAIM_LOG, post(puts::log))
+        .route(paths::CLAIM_ARTIFACT, put(puts::artifact))
+        .route(paths::PLAN_SCHEMA, get(openapi::schema))
+        .route(paths::OPENAPI, get(openapi::openapi))
+        .route(paths::HEALTH, get(admin::health))
+        .route(admin::READY, get(ready))
+        .route(admin::METRICS, get(metrics))
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(middleware::from_fn_with_state(api.clone(), guard))
+        .with_state(api.clone())
+}
+
+async fn ready(State(api): State<Api>) -> Response {
+    admin::ready(api.admin()).await
+}
+
+async fn metrics(State(api): State<Api>, caller: Caller) -> Result<Response, Fail> {
+    match caller.is_admin() {
+        true => Ok(admin::metrics(api.admin()).await),
+        false => Err(Fail::forbidden("a token of the role `admin`")),
+    }
+}
+
+async fn not_found(uri: Uri) -> Fail {
+    Fail::not_found(format!("there is no path {}; see {}", uri.path(), paths::OPENAPI))
+}
+
+async fn not_allowed() -> Fail {
+    let detail = "the path exists, the method does not; see the `Allow` header";
+    Fail::new(ProblemKind::MethodNotAllowed, detail)
+}
