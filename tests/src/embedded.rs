@@ -111,11 +111,20 @@ impl World {
         self.running.push(tokio::spawn(scheduler.run(shutdown)));
     }
 
-    /// Submits a plan; gives its faults if it has any.
+    /// Submits a plan whose folder is the installation's; gives its faults if it has any.
     pub async fn submit(&self, plan: Value) -> Result<TaskId, Vec<Fault>> {
+        self.submit_from(&self.directory, plan).await
+    }
+
+    /// Submits a plan that lies in a folder; gives its faults if it has any.
+    pub async fn submit_from(
+        &self,
+        folder: &std::path::Path,
+        plan: Value,
+    ) -> Result<TaskId, Vec<Fault>> {
         let submitted = Submitted {
             body: plan,
-            plan_dir: Some(self.directory.display().to_string()),
+            plan_dir: Some(folder.display().to_string()),
             by: Principal::local(),
             key: None,
             traceparent: None,

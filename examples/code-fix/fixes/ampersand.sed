@@ -1,2 +1,2 @@
 # about: an ampersand within the title becomes the word `and`
-s/^    sed -e /    sed -e 's|&|and|g' -e /
+s/^    sed -e /    sed -e 's|\&|and|g' -e /

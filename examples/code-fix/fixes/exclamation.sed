@@ -1,2 +1,2 @@
 # about: the title ends in an exclamation mark; leave the exclamation mark out of the slug
-s/^title=\$\*$/title=${*%!}/
+s/^title=\$1$/title=${1%!}/

@@ -7,7 +7,7 @@ set -eu
 LC_ALL=C
 export LC_ALL
 
-title=$*
+title=$1
 printf '%s\n' "$title" |
     tr '[:upper:]' '[:lower:]' |
     sed -e 's/[^a-z0-9][^a-z0-9]*/-/g'

@@ -160,8 +160,12 @@ impl Lane {
             let request = match input {
                 Input::Ask(request) => request,
                 Input::Unpark(task) => {
-                    places.insert(task.clone(), batches.len());
-                    batches.extend(self.parked.remove(&task));
+                    if let Some(mut batch) = self.parked.remove(&task) {
+                        batch.view.forget_mutable(); // others have changed it meanwhile
+                        batch.fresh = true;
+                        places.insert(task, batches.len());
+                        batches.push(batch);
+                    }
                     continue;
                 }
             };
@@ -350,7 +354,7 @@ impl Lane {
         for ((mut batch, mut decided), answer) in part.into_iter().zip(answers) {
             let staged = decided.staged.take();
             if !answer.applied {
-                self.refused(batch);
+                more.extend(self.refused(batch));
                 continue;
             }
             if let Some(staged) = staged {
@@ -372,12 +376,16 @@ impl Lane {
         more
     }
 
-    /// Lets a refused batch wait for more commands, then it is decided on fresh records.
-    fn refused(&mut self, mut batch: Batch) {
+    /// Decides what a refused batch does. One that rested on records from an earlier round is
+    /// tried again at once on fresh ones; one that did not is contended and waits.
+    fn refused(&mut self, mut batch: Batch) -> Option<Batch> {
         self.core.count_refused();
         batch.view.refused();
-        batch.fresh = true;
         batch.refusals += 1;
+        if !batch.fresh {
+            batch.fresh = true;
+            return Some(batch);
+        }
         batch.heat.refused();
         if batch.refusals > REFUSALS_MAX {
             let error = "the task changes faster than this process can follow".to_owned();
@@ -385,6 +393,7 @@ impl Lane {
         } else {
             self.park(batch);
         }
+        None
     }
 
     /// Goes on with a task that is ending, outside of the lane: it needs to know the claims.
