@@ -9,7 +9,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d)
 server=
 tidy() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null || :
+    if [ -n "$server" ]; then
+        kill "$server" 2>/dev/null || :
+        wait "$server" 2>/dev/null || :
+    fi
     rm -rf "$scratch"
 }
 trap tidy EXIT

@@ -5,3 +5,4 @@ pub mod embedded;
 pub mod wait;
 pub mod services;
 pub mod private_redis;
+pub mod binary;

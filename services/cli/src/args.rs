@@ -3,8 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    answer, artifacts, dead, doctor, events, explain, health, list, logs, plan, run, steps, stop,
-    submit, token, verify,
+    answer, api, artifacts, dead, dev, doctor, events, explain, health, list, logs, plan, run,
+    scheduler, steps, stop, submit, token, verify, worker,
 };
 
 /// Durable tasks for long-running agents: stopped, they stay stopped; resumed, they do nothing
@@ -50,6 +50,14 @@ pub enum Command {
     Dead(dead::DeadArgs),
     /// Check store, broker and clocks, and say what to do
     Doctor(doctor::DoctorArgs),
+    /// Start a whole installation in this process, over a folder
+    Dev(dev::DevArgs),
+    /// Start the HTTP api of an installation over Redis and RabbitMQ
+    Api(api::ApiArgs),
+    /// Start a scheduler: timers, take-overs, sweeps and incoming messages
+    Scheduler(scheduler::SchedulerArgs),
+    /// Start a worker that runs steps
+    Worker(worker::WorkerArgs),
     /// Ask a process of Standfast whether it is ready
     Health(health::HealthArgs),
 }
@@ -59,6 +67,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["run", "submit", "plan"]),
     ("Look", &["list", "explain", "steps", "events", "logs", "artifacts"]),
     ("Steer", &["answer", "stop"]),
+    ("Serve", &["dev", "api", "scheduler", "worker"]),
     ("Operate", &["verify", "token", "dead", "doctor", "health"]),
 ];
 

@@ -102,9 +102,13 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::DeadlinePassed => view.edit_header(|header| header.deadline_at = None),
         Change::StopRequested { reason } => stop_requested(view, event, reason.clone()),
         Change::TaskFailing { reason } => {
-            view.edit_gate(|gate| gate.closed = true)?;
+            view.edit_gate(|gate| {
+                gate.closed = true;
+                gate.holds.clear();
+            })?;
             view.edit_header(|header| {
                 header.phase = Phase::Closing { ending: Ending::Failed };
+                header.task_holds = 0;
                 header.failure = Some(reason.clone());
             })
         }
@@ -114,7 +118,8 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             header.phase = Phase::Ended { ending: *ending, at };
             header.remove_at = Some(*remove_at);
             header.deadline_at = None;
-            header.uncleared = header.open + header.finally_open > 0;
+            // A redone step may still be telling dependents that need no telling any more.
+            header.uncleared = header.open + header.finally_open > 0 || header.round > 1;
         }),
         Change::EntriesCleared => view.edit_header(|header| header.uncleared = false),
         Change::StepClaimed { step, claim } => {
@@ -281,7 +286,7 @@ fn settle(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
 /// Tells a settled step's dependents; gives the step that added it, if that may be next.
 fn tell(view: &mut View, step: &StepId) -> Result<Option<StepId>, Halt> {
     let definition = view.definition(step)?.clone();
-    tell_each(view, step, &definition.dependents)?;
+    tell_each(view, step, 0, &definition.dependents)?;
     if definition.dependents_chunks > 0 {
         view.edit_step(step, |state| state.telling = Some(0))?;
         view.todo.push_back(Todo::Tell(step.clone()));
@@ -308,7 +313,7 @@ fn told(view: &mut View, step: &StepId) -> Result<Option<StepId>, Halt> {
 fn dependents_told(view: &mut View, step: &StepId, chunk: u32) -> Result<(), Halt> {
     let chunks = view.definition(step)?.dependents_chunks;
     let dependents = view.dependents(step, chunk)?.to_vec();
-    tell_each(view, step, &dependents)?;
+    tell_each(view, step, chunk + 1, &dependents)?;
     if chunk + 1 < chunks {
         view.edit_step(step, |state| state.telling = Some(chunk + 1))?;
         view.todo.push_back(Todo::Tell(step.clone()));
@@ -324,8 +329,14 @@ fn dependents_told(view: &mut View, step: &StepId, chunk: u32) -> Result<(), Hal
 }
 
 /// A dependent is told once by each step it needs, and once more in each redone round that
-/// both belong to (then their rounds are equal).
-fn tell_each(view: &mut View, step: &StepId, dependents: &[Dependent]) -> Result<(), Halt> {
+/// both belong to (then their rounds are equal). `list` is the place of `dependents` among the
+/// step's lists of them: a round may begin before all lists were told for the first time.
+fn tell_each(
+    view: &mut View,
+    step: &StepId,
+    list: u32,
+    dependents: &[Dependent],
+) -> Result<(), Halt> {
     view.need(dependents.iter().map(|dependent| Key::Step(dependent.step.clone())))?;
     let state = view.step(step)?;
     let skipped = matches!(
@@ -338,7 +349,7 @@ fn tell_each(view: &mut View, step: &StepId, dependents: &[Dependent]) -> Result
             Some(Record::Step(waiting)) => waiting.clone(),
             _ => StepState::pending(dependent.needs),
         };
-        let again = state.told && waiting.round != state.round;
+        let again = state.told_lists > list && waiting.round != state.round;
         if again || waiting.remaining == 0 {
             continue;
         }
@@ -349,7 +360,7 @@ fn tell_each(view: &mut View, step: &StepId, dependents: &[Dependent]) -> Result
         }
         view.put(key, Some(Record::Step(waiting)))?;
     }
-    Ok(())
+    view.edit_step(step, |state| state.told_lists = state.told_lists.max(list + 1))
 }
 
 fn steps_added(view: &mut View, by: &StepId, steps: &[(StepId, u32)]) -> Result<(), Halt> {
@@ -389,6 +400,7 @@ fn round_opened(
             state.first_ready_at = None;
             state.give_up_at = None;
             state.resolved = false;
+            state.telling = None;
             if step == by {
                 state.redone += 1;
             } else {

@@ -13,6 +13,7 @@ pub mod evolve;
 pub mod hold;
 pub mod ids;
 pub mod index;
+pub mod invariants;
 pub mod json;
 pub mod outcome;
 pub mod plan;

@@ -573,6 +573,10 @@ pub struct StepState {
     /// True once its dependents outside a redone round have been told.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub told: bool,
+    /// Lists of dependents (the definition's own, then chunk by chunk) that were told at least
+    /// once; in a later round they are told again only where they take part in it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub told_lists: u32,
     /// Steps it has added that are not settled; its dependents wait for them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub added_open: u32,
@@ -611,12 +615,18 @@ impl StepState {
             first_ready_at: None,
             give_up_at: None,
             told: false,
+            told_lists: 0,
             added_open: 0,
             telling: None,
             redone: 0,
             resolved: false,
             failure: None,
         }
+    }
+
+    /// True while its dependents still wait for it: it runs, or telling them is not done.
+    pub fn owes(&self) -> bool {
+        !self.is_settled() || self.added_open > 0 || self.telling.is_some()
     }
 
     /// True once the step will not run again in this round.
@@ -686,6 +696,9 @@ pub struct RoundFailure {
     pub output: Value,
     /// The round that this opened.
     pub round: u32,
+    /// The steps of the round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepId>,
 }
 
 /// What an attempt wrote: the head and the tail, the rest as a blob.

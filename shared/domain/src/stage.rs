@@ -7,7 +7,7 @@ use crate::commit::{Commit, CommitId, Guard, IndexChange, Scope};
 use crate::event::{Change, Event, encode_event};
 use crate::ids::{Queue, StepId, TaskId};
 use crate::index::{Entry, entries, ready_index, ready_member};
-use crate::record::{Key, Record, Status, StepState};
+use crate::record::{Key, Phase, Record, Status, StepState};
 use crate::refusal::Halt;
 use crate::view::View;
 
@@ -91,6 +91,10 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
                 let claim = Key::Claim(step.clone());
                 keys.extend(view.knows(&claim).then_some(claim));
             }
+            Change::RoundOpened { steps, .. } => {
+                let claims = steps.iter().map(|(step, _)| Key::Claim(step.clone()));
+                keys.extend(claims.filter(|claim| view.knows(claim)));
+            }
             Change::StepReady { .. }
             | Change::TaskSubmitted { .. }
             | Change::TaskStarted { .. }
@@ -100,7 +104,6 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::TimerFired { .. }
             | Change::StepsAdded { .. }
             | Change::RetryScheduled { .. }
-            | Change::RoundOpened { .. }
             | Change::DependentsTold { .. }
             | Change::TaskHeld { .. }
             | Change::TaskReleased { .. }
@@ -155,15 +158,36 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
         let new = now.map(|record| entries(task, key, record)).unwrap_or_default();
         removed.extend(old.difference(&new).cloned());
         added.extend(new.difference(&old).cloned());
-        if let (Key::Claim(step), None, Some(Record::Claim(_))) = (key, before, now)
-            && let Ok(StepState { status: Status::Ready { since, queue }, .. }) = view.step(step)
-        {
-            removed.insert((ready_index(&queue), ready_member(since, task, step)));
+    }
+    for (key, before, now) in view.changes() {
+        let Key::Claim(step) = key else { continue };
+        let Ok(StepState { status: Status::Ready { since, queue }, .. }) = view.step(step) else {
+            continue;
+        };
+        let entry = (ready_index(&queue), ready_member(since, task, step));
+        match (before, now) {
+            (_, Some(_)) => {
+                added.remove(&entry);
+                removed.insert(entry);
+            }
+            // Ready again in the very millisecond: the step's own difference has no entry then.
+            (Some(_), None) if may_start(view) => {
+                added.insert(entry);
+            }
+            (_, None) => {}
         }
     }
     let change = |add| move |(index, member): Entry| IndexChange { index, member, add };
     let removed: Vec<Entry> = removed.into_iter().filter(|entry| !added.contains(entry)).collect();
     removed.into_iter().map(change(false)).chain(added.into_iter().map(change(true))).collect()
+}
+
+/// False once nothing of the plan starts any more.
+fn may_start(view: &View) -> bool {
+    view.header().is_ok_and(|header| match header.phase {
+        Phase::Main | Phase::Finally { .. } => true,
+        Phase::Closing { .. } | Phase::Ended { .. } => false,
+    })
 }
 
 /// Names the steps that became ready for an attempt that could not start before.

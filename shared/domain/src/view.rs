@@ -46,7 +46,8 @@ pub struct View {
     task: TaskId,
     slots: BTreeMap<Key, Slot>,
     changed: BTreeMap<Key, Option<Arc<Record>>>,
-    undo: Vec<(Key, Slot)>,
+    /// What stood there before each change; `None`: nothing was known.
+    undo: Vec<(Key, Option<Slot>)>,
     /// True while the header is known to be absent: then everything unknown is absent too.
     unborn: bool,
     /// What evolving has made necessary, in order.
@@ -238,30 +239,39 @@ impl View {
     pub fn rollback(&mut self, savepoint: Savepoint) {
         while self.undo.len() > savepoint.undo {
             let (key, slot) = self.undo.pop().expect("longer than the savepoint");
-            let original = self.changed.get(&key);
-            if original.is_some_and(|original| *original == slot.record) {
+            let before = slot.as_ref().and_then(|slot| slot.record.as_ref());
+            if self.changed.get(&key).is_some_and(|original| original.as_ref() == before) {
                 self.changed.remove(&key);
             }
-            self.slots.insert(key, slot);
+            self.restore(key, slot);
         }
+    }
+
+    /// Puts back what was known; what was not known is unknown again, not absent.
+    fn restore(&mut self, key: Key, slot: Option<Slot>) {
+        match slot {
+            Some(slot) => self.slots.insert(key, slot),
+            None => self.slots.remove(&key),
+        };
     }
 
     /// Writes or removes a record. It must be known.
     pub fn put(&mut self, key: Key, record: Option<Record>) -> Result<(), Halt> {
         self.need([key.clone()])?;
-        let slot = self.slots.entry(key.clone()).or_default();
-        self.undo.push((key.clone(), slot.clone()));
-        self.changed.entry(key).or_insert_with(|| slot.record.clone());
-        slot.record = record.map(Arc::new);
+        self.set(key, record);
         Ok(())
     }
 
     /// Writes a record that is new by construction (an immutable one), known or not.
     pub fn create(&mut self, key: Key, record: Record) {
+        self.set(key, Some(record));
+    }
+
+    fn set(&mut self, key: Key, record: Option<Record>) {
+        self.undo.push((key.clone(), self.slots.get(&key).cloned()));
         let slot = self.slots.entry(key.clone()).or_default();
-        self.undo.push((key.clone(), slot.clone()));
         self.changed.entry(key).or_insert_with(|| slot.record.clone());
-        slot.record = Some(Arc::new(record));
+        slot.record = record.map(Arc::new);
     }
 
     /// Changes the header in place.
@@ -304,8 +314,10 @@ impl View {
 
     /// Ends a batch: what has changed is now what is stored, under the commit's id.
     pub fn committed(&mut self, id: CommitId) {
-        for key in std::mem::take(&mut self.changed).into_keys() {
-            if let Some(slot) = self.slots.get_mut(&key) {
+        for (key, before) in std::mem::take(&mut self.changed) {
+            if let Some(slot) = self.slots.get_mut(&key)
+                && slot.record != before
+            {
                 slot.version = slot.record.is_some().then_some(id);
             }
         }
@@ -318,7 +330,7 @@ impl View {
     /// records.
     pub fn refused(&mut self) {
         while let Some((key, slot)) = self.undo.pop() {
-            self.slots.insert(key, slot);
+            self.restore(key, slot);
         }
         self.changed.clear();
         self.todo.clear();

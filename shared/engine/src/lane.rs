@@ -225,7 +225,7 @@ impl Lane {
                     Ok(Some(decided)) => ready.push((batch, decided)),
                     Ok(None) => {}
                     Err(missing) => {
-                        for keys in missing.chunks(BATCH_MAX) {
+                        for keys in missing.chunks(BATCH_MAX - 1) {
                             loads.push((missing_of.len(), keys.to_vec()));
                         }
                         missing_of.push(batch);
@@ -268,10 +268,15 @@ impl Lane {
     async fn load(
         &mut self,
         mut batches: Vec<Batch>,
-        wanted: Vec<(usize, Vec<Key>)>,
+        mut wanted: Vec<(usize, Vec<Key>)>,
     ) -> Vec<Batch> {
         if batches.is_empty() {
             return batches;
+        }
+        for (_, keys) in &mut wanted {
+            // The header comes first in every load, to tell whether it has changed since.
+            keys.retain(|key| *key != Key::Header);
+            keys.insert(0, Key::Header);
         }
         let loads: Vec<Load> = wanted
             .iter()
@@ -290,11 +295,12 @@ impl Lane {
         let mut broken: Vec<(usize, EngineError)> = Vec::new();
         for ((place, keys), records) in wanted.into_iter().zip(loaded) {
             let batch = &mut batches[place];
+            let known = batch.view.knows(&Key::Header);
             let known_header = batch.view.version(&Key::Header);
             for (key, stored) in keys.into_iter().zip(records) {
                 let version = stored.as_ref().map(|record| record.version);
-                if key == Key::Header && known_header.is_some() && version != known_header {
-                    batch.view.forget_mutable();
+                if key == Key::Header && known && version != known_header {
+                    batch.view.forget_mutable(); // a view is of one header version
                 }
                 match stored.map(|record| Record::decode(&key, &record.bytes)).transpose() {
                     Ok(record) => batch.view.load(key, record, version),

@@ -58,10 +58,10 @@ mod tests {
     #[test]
     fn times_are_text_and_the_step_stands_beside_the_data() {
         let step = StepId::new("a").unwrap();
-        let view = show(Change::RetryScheduled { step: step.clone(), at: Time(1_000) });
+        let view = show(Change::RetryScheduled { step: step.clone(), due: Time(1_000) });
         assert_eq!((view.sequence, view.kind.as_str()), (5, "retry_scheduled"));
         assert_eq!(view.step.as_deref(), Some("a"));
-        assert_eq!(view.data, serde_json::json!({"at": "1970-01-01T00:00:01.000Z"}));
+        assert_eq!(view.data, serde_json::json!({"due": "1970-01-01T00:00:01.000Z"}));
         let hold = Hold {
             reason: HoldReason::Timer,
             message: "m".into(),

@@ -1,8 +1,10 @@
 //! The subcommands, a file each: what may be typed, and what is done about it.
 
 pub mod answer;
+pub mod api;
 pub mod artifacts;
 pub mod dead;
+pub mod dev;
 pub mod doctor;
 pub mod events;
 pub mod explain;
@@ -11,11 +13,13 @@ pub mod list;
 pub mod logs;
 pub mod plan;
 pub mod run;
+pub mod scheduler;
 pub mod steps;
 pub mod stop;
 pub mod submit;
 pub mod token;
 pub mod verify;
+pub mod worker;
 
 use crate::args::Command;
 use crate::exit::Exit;
@@ -59,6 +63,10 @@ async fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Token(args) => interruptible(token::execute(args)).await,
         Command::Dead(args) => interruptible(dead::execute(args)).await,
         Command::Doctor(args) => interruptible(doctor::execute(args)).await,
+        Command::Dev(args) => dev::execute(args).await,
+        Command::Api(args) => api::execute(args).await,
+        Command::Scheduler(args) => scheduler::execute(args).await,
+        Command::Worker(args) => worker::execute(args).await,
         Command::Health(args) => interruptible(health::execute(args)).await,
     }
 }

@@ -312,6 +312,8 @@ mod tests {
         }
         assert!(!syntax(&bomb).is_empty());
         let abyss = syntax(&"[".repeat(100_000));
-        assert!(abyss.contains("nests"), "{abyss}");
+        assert!(abyss.contains("recursion limit"), "{abyss}");
+        let deep = format!("{}x", "- ".repeat(DEPTH_READ_MAX + 1));
+        assert!(syntax(&deep).contains("nests"), "{}", syntax(&deep));
     }
 }

@@ -155,6 +155,10 @@ fn failure(step: &StepView) -> String {
 
 /// Says why a step is held and until when.
 pub fn held(hold: &HoldView, look: &Look) -> String {
+    // A timer's message is its deadline, which is told better from now.
+    if let ("timer", Some(deadline)) = (hold.reason.as_str(), hold.deadline.as_deref()) {
+        return format!("waits until {}", when_both(deadline, look));
+    }
     let deadline = hold.deadline.as_deref().map(|deadline| {
         let then = hold.then.as_deref().map(|then| format!(", then {}", text::plain(then)));
         format!(", until {}{}", when_both(deadline, look), then.unwrap_or_default())

@@ -86,21 +86,27 @@ pub fn exists(data: &Path) -> bool {
 /// Opens a folder for one command: its api alone, nobody works.
 pub async fn open(data: &Path) -> Result<Embedded, Failure> {
     let store = patiently(data).await?;
-    start(data, store, None).await
+    start(data, store, None, None).await
+}
+
+/// Opens a folder and works on it; `public` is where others may ask besides the folder's owner.
+pub async fn work(
+    data: &Path,
+    work: Work,
+    public: Option<TcpListener>,
+) -> Result<Embedded, Failure> {
+    let store = patiently(data).await?;
+    start(data, store, Some(work), public).await
 }
 
 /// Opens a folder and works on it, or joins the process that does already.
-pub async fn work_or_join(
-    data: &Path,
-    work: Work,
-) -> Result<(Endpoint, Option<Embedded>), Failure> {
+pub async fn work_or_join(data: &Path, how: Work) -> Result<(Endpoint, Option<Embedded>), Failure> {
     if let Some(endpoint) = endpoint::answering(data).await.filter(|endpoint| endpoint.works) {
         let pid = endpoint.pid;
         crate::look::note(&format!("process {pid} works on {}; it runs there", data.display()));
         return Ok((endpoint, None));
     }
-    let store = patiently(data).await?;
-    let embedded = start(data, store, Some(work)).await?;
+    let embedded = work(data, how, None).await?;
     Ok((embedded.endpoint.clone(), Some(embedded)))
 }
 
@@ -119,7 +125,12 @@ async fn patiently(data: &Path) -> Result<RedbStore, Failure> {
     }
 }
 
-async fn start(data: &Path, store: RedbStore, work: Option<Work>) -> Result<Embedded, Failure> {
+async fn start(
+    data: &Path,
+    store: RedbStore,
+    work: Option<Work>,
+    public: Option<TcpListener>,
+) -> Result<Embedded, Failure> {
     let data = std::path::absolute(data)
         .map_err(|error| Failure::new(format!("failed to find {}: {error}", data.display())))?;
     let blobs = data.join("blobs").display().to_string();
@@ -135,30 +146,41 @@ async fn start(data: &Path, store: RedbStore, work: Option<Work>) -> Result<Embe
         tasks.push(start_worker(&data, &parts, work, &shutdown, &hurry)?);
         tasks.push(start_scheduler(&parts, &shutdown));
     }
-    let token = secret();
-    let access = Access::Fixed {
-        token_sha256: sha256_hex(&token),
-        identity: Identity { principal: Principal::local(), role: Role::Admin },
-    };
+    if let Some(listener) = public {
+        let access = Access::Tokens { open_if_none: true };
+        tasks.push(start_api(listener, &parts, access, &shutdown));
+    }
     let listening = |error| Failure::new(format!("failed to listen on 127.0.0.1: {error}"));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(listening)?;
-    let address = listener.local_addr().map_err(listening)?;
-    let api = parts.api(access, true, Admin::default(), shutdown.clone());
-    tasks.push(tokio::spawn(async move {
-        if let Err(error) = serve(listener, api).await {
-            tracing::error!(%error, "the api ended");
-        }
-    }));
     let endpoint = Endpoint {
-        url: format!("http://{address}"),
-        token,
+        url: format!("http://{}", listener.local_addr().map_err(listening)?),
+        token: secret(),
         pid: std::process::id(),
         works: work.is_some(),
     };
+    let access = Access::Fixed {
+        token_sha256: sha256_hex(&endpoint.token),
+        identity: Identity { principal: Principal::local(), role: Role::Admin },
+    };
+    tasks.push(start_api(listener, &parts, access, &shutdown));
     let written = endpoint::write(&data, &endpoint).map_err(|error| {
         Failure::new(format!("failed to write {}/endpoint: {error}", data.display()))
     })?;
     Ok(Embedded { endpoint, written, shutdown, hurry, tasks })
+}
+
+fn start_api(
+    listener: TcpListener,
+    parts: &Parts,
+    access: Access,
+    shutdown: &CancellationToken,
+) -> JoinHandle<()> {
+    let api = parts.api(access, true, Admin::default(), shutdown.clone());
+    tokio::spawn(async move {
+        if let Err(error) = serve(listener, api).await {
+            tracing::error!(%error, "the api ended");
+        }
+    })
 }
 
 fn start_worker(

@@ -5,6 +5,8 @@ pub mod embedded;
 pub mod endpoint;
 pub mod examine;
 pub mod handlers;
+pub mod logging;
 pub mod parts;
+pub mod processes;
 pub mod signals;
 pub mod stores;

@@ -5,6 +5,7 @@ use crate::event::Change;
 use crate::hold::{Answer, Hold, HoldReason};
 use crate::ids::StepId;
 use crate::outcome::truncate;
+use crate::plan::OnFailure;
 use crate::record::{Ending, Key, Phase, SkipReason, Status};
 use crate::refusal::{Halt, Refusal};
 use crate::view::View;
@@ -21,6 +22,13 @@ pub(super) fn decide(
     if matches!(header.phase, Phase::Ended { .. }) {
         return Err(Refusal::Ended(header.state).into());
     }
+    let unwanted = match step {
+        Some(step) => is_unwanted(view, step)?,
+        None => false,
+    };
+    if unwanted {
+        return ending(view, answer);
+    }
     let note = note.map(|note| truncate(&note, stop::NOTE_BYTES_MAX));
     let hold = open_hold(view, step, answer)?;
     if !hold.reason.answers().contains(&answer) {
@@ -32,7 +40,10 @@ pub(super) fn decide(
         (_, Answer::Stop) => {
             changes.extend(stop::decide(view, Some(format!("answer to {}", hold.reason)))?.changes);
         }
-        (Some(step), Answer::Retry) => changes.extend(retry(view, step, given)?),
+        (Some(step), Answer::Retry) => {
+            changes.extend(retry(view, step, given)?);
+            changes.extend(unpause(view, step, hold.reason)?);
+        }
         (Some(step), Answer::Skip) => {
             let reason = SkipReason::Answer;
             changes.push(match hold.reason {
@@ -42,12 +53,14 @@ pub(super) fn decide(
                 | HoldReason::WorkerDied
                 | HoldReason::Verification => Change::StepSkipped { step: step.clone(), reason },
             });
-            changes.extend(unpause(view)?);
+            changes.extend(unpause(view, step, hold.reason)?);
         }
         (None, Answer::Retry) => changes.push(Change::TaskReleased { reason: hold.reason }),
         (None, Answer::Skip) => {
             view.need([Key::Meta])?;
-            changes.push(Change::TaskReleased { reason: hold.reason });
+            let holds = view.gate()?.holds; // a task that ends has no use for the others either
+            let released = |hold: Hold| Change::TaskReleased { reason: hold.reason };
+            changes.extend(holds.into_iter().map(released));
             changes.extend(verify::finish(view, Ending::Completed, given)?);
         }
     }
@@ -86,12 +99,33 @@ fn retry(view: &View, step: &StepId, given: &Given) -> Result<Vec<Change>, Halt>
     if state.first_ready_at.is_none() {
         changes = vec![Change::StepReopened { step: step.clone() }];
     }
-    changes.extend(unpause(view)?);
     Ok(changes)
 }
 
-/// A pause that a step's failure made ends with the answer to that step.
-fn unpause(view: &View) -> Result<Option<Change>, Halt> {
+/// True for a step that does not move any more, since its task is ending.
+fn is_unwanted(view: &View, step: &StepId) -> Result<bool, Halt> {
+    view.need([Key::Definition(step.clone()), Key::Step(step.clone())])?;
+    Ok(!open::is_wanted(&view.header()?.phase, view.definition(step)?))
+}
+
+/// In a task that is ending, no answer lets a step of its plan start; it can only be stopped.
+fn ending(view: &View, answer: Answer) -> Result<Decision, Halt> {
+    match answer {
+        Answer::Stop => stop::decide(view, None),
+        Answer::Retry | Answer::Skip => {
+            let why = "the task is ending, and the step with it".to_owned();
+            Err(Refusal::NotApplicable { answer, why }.into())
+        }
+    }
+}
+
+/// A pause that a step's failure made ends with the answer to that step; one that something
+/// else made, such as the deadline, does not.
+fn unpause(view: &View, step: &StepId, reason: HoldReason) -> Result<Option<Change>, Halt> {
+    let pauses = view.definition(step)?.plan.on_failure == Some(OnFailure::Pause);
+    if !pauses || !matches!(reason, HoldReason::Failures | HoldReason::WorkerDied) {
+        return Ok(None);
+    }
     let paused = view.gate()?.holds.iter().any(|hold| hold.reason == HoldReason::Paused);
     Ok(paused.then_some(Change::TaskReleased { reason: HoldReason::Paused }))
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::{Decision, Given, digest, end_attempt, submit};
 use crate::event::{ArtifactFact, Change};
 use crate::ids::StepId;
-use crate::outcome::{Failure, FailureClass, Outcome, Success};
-use crate::plan::{StepPlan, graph};
+use crate::outcome::{Failure, FailureClass, MESSAGE_BYTES_MAX, Outcome, Success, truncate};
+use crate::plan::{OnFailure, StepPlan, graph};
 use crate::record::{Definition, Dependent, Key, Record, Status};
 use crate::refusal::Halt;
 use crate::view::{Attempt, View};
@@ -15,6 +15,9 @@ use crate::view::{Attempt, View};
 pub const STEPS_MAX: u32 = 10_000;
 /// Steps that one outcome may add: they are born in the commit that takes the outcome.
 pub const ADDED_MAX: usize = 100;
+
+/// What is recorded of a success that came too late.
+const LATE: &str = "it succeeded after the task was told to end; its result is not used";
 
 /// What the engine found out about a step that an outcome adds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +36,7 @@ pub(super) fn decide(
     cost_usd_micros: u64,
     given: &Given,
 ) -> Result<Decision, Halt> {
-    if was_taken(view, at)? {
+    if was_taken(view, at, outcome)? {
         return Ok(Decision::nothing());
     }
     let (header, _) = view.attempt(at)?;
@@ -52,8 +55,7 @@ pub(super) fn decide(
         }
     };
     if end_attempt::is_closing(&header.phase) {
-        let late = "it succeeded after the task was told to end; its result is not used";
-        let failure = Failure::new(FailureClass::Cancelled, late);
+        let failure = Failure::new(FailureClass::Cancelled, LATE);
         return end_attempt::after_failure(view, &at.step, claim, &failure, cost_usd_micros, given);
     }
     match succeed(view, at, success, added, cost_usd_micros)? {
@@ -65,12 +67,25 @@ pub(super) fn decide(
     }
 }
 
-/// True if this very outcome was taken before: the answer to it was lost.
-fn was_taken(view: &View, at: &Attempt) -> Result<bool, Halt> {
+/// True if this very outcome was taken before: the answer to it was lost. An attempt that was
+/// ended by something else, such as a take-over, was not.
+fn was_taken(view: &View, at: &Attempt, outcome: &Outcome) -> Result<bool, Halt> {
     view.need([Key::Header, Key::Step(at.step.clone()), Key::Definition(at.step.clone())])?;
     let state = view.step(&at.step)?;
-    let succeeded = matches!(state.status, Status::Succeeded { .. }) && state.attempt == at.attempt;
-    Ok(succeeded || state.failure.is_some_and(|failure| failure.attempt == at.attempt))
+    let settled = matches!(state.status, Status::Succeeded { .. }) && state.attempt == at.attempt;
+    let failed = state.failure.filter(|failure| failure.attempt == at.attempt);
+    Ok(match outcome {
+        Outcome::Succeeded(_) => {
+            settled
+                || failed.is_some_and(|failure| {
+                    failure.class == FailureClass::Permanent || failure.message == LATE
+                })
+        }
+        Outcome::Failed(told) => {
+            let message = truncate(&told.message, MESSAGE_BYTES_MAX);
+            failed.is_some_and(|failure| failure.message == message)
+        }
+    })
 }
 
 fn succeed(
@@ -141,6 +156,14 @@ fn add_steps(
             let fault = format!("`then` adds step `{}`, which exists already", step.id);
             return Ok(Err(fault));
         }
+        if let Some(OnFailure::Redo { step: from, .. }) = &step.on_failure
+            && !graph::upstream(then, &step.id).contains(from)
+        {
+            return Ok(Err(format!(
+                "`then` step `{}` redoes `{from}`, which is not a new step upstream of it",
+                step.id
+            )));
+        }
         let outside = step.needs.iter().filter(|need| !new.contains(need) && **need != by.plan.id);
         for need in outside {
             view.need([Key::Definition(need.clone()), Key::Step(need.clone())])?;
@@ -178,7 +201,7 @@ fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) 
         });
         let base = Definition {
             plan: StepPlan { needs: Vec::new(), ..step.clone() },
-            needs_count: count(step.needs.len()),
+            needs_count: 0,
             dependents: Vec::new(),
             dependents_chunks: 0,
             finally: false,
@@ -190,6 +213,7 @@ fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) 
         if !needs.contains(&by.plan.id) {
             needs.insert(0, by.plan.id.clone());
         }
+        let base = Definition { needs_count: count(needs.len()), ..base };
         payloads.extend(submit::definition_records(base, &needs, waiting.collect()));
         facts.push((step.id.clone(), count(step.needs.len())));
     }

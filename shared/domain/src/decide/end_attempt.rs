@@ -1,12 +1,12 @@
 //! What follows when an attempt ends without success: handed back, expired, failed.
 
-use super::{Decision, Given, open};
+use super::{Decision, Given, open, round};
 use crate::event::Change;
 use crate::hold::{Hold, HoldReason};
 use crate::ids::StepId;
 use crate::outcome::{Failure, FailureClass, MESSAGE_BYTES_MAX, truncate};
 use crate::plan::OnFailure;
-use crate::record::{Claim, Definition, Key, Phase, Record, RoundFailure, StepState};
+use crate::record::{Claim, Definition, Key, Phase, StepState};
 use crate::refusal::{Halt, Refusal};
 use crate::retry;
 use crate::view::{Attempt, View};
@@ -160,24 +160,10 @@ fn policy(
             Ok(vec![held, Change::TaskHeld { hold: pause }].into())
         }
         Some(OnFailure::Redo { step: from, max }) if state.redone < *max => {
-            Ok(open_round(view.header()?.round + 1, definition, from, failure))
+            round::open(view, definition, from, failure)
         }
         Some(OnFailure::Redo { .. }) | None => Ok(held.into()),
     }
-}
-
-fn open_round(round: u32, definition: &Definition, from: &StepId, failure: &Failure) -> Decision {
-    let by = definition.plan.id.clone();
-    let why = RoundFailure {
-        step: by.clone(),
-        class: failure.class,
-        message: truncate(&failure.message, MESSAGE_BYTES_MAX),
-        output: failure.output.clone(),
-        round,
-    };
-    let opened =
-        Change::RoundOpened { by, from: from.clone(), round, steps: definition.redo.clone() };
-    Decision { changes: vec![opened], payloads: vec![(Key::Failure(round), Record::Failure(why))] }
 }
 
 /// Refuses what a worker says of an attempt that is not its own any more.

@@ -8,6 +8,7 @@ mod claim;
 mod complete;
 mod end_attempt;
 mod open;
+mod round;
 mod stop;
 mod submit;
 mod timer;

@@ -44,19 +44,25 @@ pub(super) fn roots(view: &View) -> Result<Decision, Halt> {
 
 pub(super) fn tell(view: &View, step: &StepId) -> Result<Decision, Halt> {
     view.need([Key::Header, Key::Definition(step.clone()), Key::Step(step.clone())])?;
-    Ok(match view.step(step)?.telling {
+    let wanted = is_wanted(&view.header()?.phase, view.definition(step)?);
+    Ok(match view.step(step)?.telling.filter(|_| wanted) {
         Some(chunk) => Change::DependentsTold { step: step.clone(), chunk }.into(),
         None => Decision::nothing(),
     })
 }
 
-/// True if a step waits for nothing but its release, and the task still wants it.
-fn is_releasable(view: &View, definition: &Definition, state: &StepState) -> Result<bool, Halt> {
-    let wanted = match view.header()?.phase {
+/// True if a step may move in this phase of its task.
+pub(super) fn is_wanted(phase: &Phase, definition: &Definition) -> bool {
+    match phase {
         Phase::Main => !definition.finally,
         Phase::Finally { .. } => definition.finally,
         Phase::Closing { .. } | Phase::Ended { .. } => false,
-    };
+    }
+}
+
+/// True if a step waits for nothing but its release, and the task still wants it.
+fn is_releasable(view: &View, definition: &Definition, state: &StepState) -> Result<bool, Halt> {
+    let wanted = is_wanted(&view.header()?.phase, definition);
     Ok(wanted && state.status == Status::Pending && state.remaining == 0)
 }
 

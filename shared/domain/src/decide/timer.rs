@@ -63,12 +63,7 @@ pub(super) fn fire_step(
 ) -> Result<Decision, Halt> {
     view.need([Key::Header, Key::Definition(step.clone()), Key::Step(step.clone())])?;
     let (definition, state) = (view.definition(step)?, view.step(step)?);
-    let wanted = match view.header()?.phase {
-        Phase::Main => !definition.finally,
-        Phase::Finally { .. } => definition.finally,
-        Phase::Closing { .. } | Phase::Ended { .. } => false,
-    };
-    if !wanted {
+    if !open::is_wanted(&view.header()?.phase, definition) {
         return Ok(Decision::nothing());
     }
     match (kind, &state.status) {

@@ -1,0 +1,136 @@
+//! Events: pages and streams that resume without gaps.
+
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream};
+use futures::StreamExt;
+use serde_json::json;
+
+use super::{World, chain, request};
+
+const ACCEPT: (&str, &str) = ("accept", "text/event-stream");
+
+/// Reads a stream message by message.
+struct Reading {
+    body: BodyDataStream,
+    text: String,
+}
+
+impl Reading {
+    async fn begin(world: &World, task: &str, last: Option<&str>) -> Self {
+        let path = format!("/v1/tasks/{task}/events");
+        let mut headers = vec![ACCEPT];
+        headers.extend(last.map(|last| ("last-event-id", last)));
+        let response = world.stream(request("GET", &path, &headers, "")).await;
+        assert_eq!(response.status(), 200);
+        let body: Body = response.into_body();
+        Self { body: body.into_data_stream(), text: String::new() }
+    }
+
+    /// Gives id and type of the next message; nothing at the end of the stream.
+    async fn next(&mut self) -> Option<(String, String)> {
+        loop {
+            if let Some(end) = self.text.find("\n\n") {
+                let message: String = self.text.drain(..end + 2).collect();
+                let field = |name: &str| {
+                    let found = message.lines().find_map(|line| line.strip_prefix(name));
+                    found.unwrap_or_default().trim().to_owned()
+                };
+                if message.contains("data:") {
+                    return Some((field("id:"), field("event:")));
+                }
+                continue;
+            }
+            let piece =
+                tokio::time::timeout(Duration::from_secs(10), self.body.next()).await.unwrap()?;
+            self.text.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_resumes_where_it_broke_and_ends_with_the_task() {
+    let world = World::open().await;
+    let task = world.submit(&chain(&["a", "b"])).await;
+    let mut seen = Vec::new();
+    let mut reading = Reading::begin(&world, &task, None).await;
+    seen.push(reading.next().await.unwrap().0);
+    for _ in 0..2 {
+        drop(reading);
+        let claim = world.claim().await;
+        world.complete(&claim, json!({"status": "succeeded"})).await;
+        reading = Reading::begin(&world, &task, seen.last().map(String::as_str)).await;
+        seen.push(reading.next().await.unwrap().0);
+    }
+    let mut last = String::new();
+    let mut kinds = Vec::new();
+    while let Some((id, kind)) = reading.next().await {
+        if id.is_empty() {
+            last = kind;
+        } else {
+            seen.push(id);
+            kinds.push(kind);
+        }
+    }
+    assert_eq!(last, "ended");
+    assert_eq!(kinds.iter().filter(|kind| *kind == "task_ended").count(), 1);
+    let expected: Vec<String> = (1..=seen.len()).map(|n| format!("{task}:{n}")).collect();
+    assert_eq!(seen, expected);
+}
+
+#[tokio::test]
+async fn a_stream_hears_of_changes_as_they_happen() {
+    let world = World::open().await;
+    let task = world.submit(&chain(&["a"])).await;
+    let mut reading = Reading::begin(&world, &task, None).await;
+    while reading.next().await.unwrap().1 != "step_ready" {}
+    world.post(&format!("/v1/tasks/{task}/stop"), &json!({"mode": "halt"})).await;
+    assert_eq!(reading.next().await.unwrap().1, "stop_requested");
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_the_process_does() {
+    let world = World::open().await;
+    let task = world.submit(&chain(&["a"])).await;
+    let mut reading = Reading::begin(&world, &task, None).await;
+    while reading.next().await.unwrap().1 != "step_ready" {}
+    world.shutdown.cancel();
+    assert_eq!(reading.next().await, None);
+}
+
+#[tokio::test]
+async fn a_cursor_of_another_task_or_from_the_future_is_refused() {
+    let world = World::open().await;
+    let one = world.submit(&chain(&["a"])).await;
+    let two = world.submit(&chain(&["b"])).await;
+    for last in [format!("{one}:1"), "x".to_owned(), "999".to_owned(), format!("{two}:999")] {
+        let path = format!("/v1/tasks/{two}/events");
+        let headers = [ACCEPT, ("last-event-id", last.as_str())];
+        let answer = world.send(request("GET", &path, &headers, "")).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.problem().as_str()),
+            (400, "bad_cursor"),
+            "{last}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn pages_follow_one_another_and_say_when_a_task_has_ended() {
+    let world = World::open().await;
+    let task = world.submit(&chain(&["a"])).await;
+    let claim = world.claim().await;
+    world.complete(&claim, json!({"status": "succeeded", "output": 1})).await;
+    let (mut after, mut numbers, mut ended) = (String::new(), Vec::new(), false);
+    while !ended {
+        let path = format!("/v1/tasks/{task}/events?limit=2&wait_ms=1000{after}");
+        let page = world.get(&path).await.json();
+        let events = page["events"].as_array().unwrap();
+        numbers.extend(events.iter().map(|event| event["sequence"].as_u64().unwrap()));
+        ended = page["ended"].as_bool().unwrap_or(false);
+        after = format!("&after={}", page["next"].as_str().unwrap());
+    }
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    let report = world.get(&format!("/v1/tasks/{task}/verify")).await.json();
+    assert_eq!(report["ok"], true, "{report}");
+}

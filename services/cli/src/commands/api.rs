@@ -1,0 +1,52 @@
+//! `standfast api`: the HTTP api of an installation.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use standfast_api::auth::Access;
+use standfast_api::serve;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::wiring::processes::{InstallationArgs, Process, listen};
+use crate::wiring::stores;
+
+/// What may be typed.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  standfast api --redis redis://127.0.0.1:6379 --amqp amqp://127.0.0.1:5672/%2f \\
+      --blobs file:///var/lib/standfast/blobs
+
+Beyond a loopback address it listens only once a token exists: standfast token create.")]
+pub struct ApiArgs {
+    /// Where it listens
+    #[arg(long, env = "STANDFAST_LISTEN", value_name = "HOST:PORT", hide_env_values = true)]
+    #[arg(default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    installation: InstallationArgs,
+}
+
+/// Serves until told to end.
+pub async fn execute(args: ApiArgs) -> Result<Exit, Failure> {
+    // Without the broker submissions are still taken, so the api does not wait for it.
+    let process = Process::start(&args.installation, None, false).await?;
+    let loopback = args.listen.ip().is_loopback();
+    if !loopback && !process.parts.tokens.any().await.map_err(stores::failure)? {
+        let message = format!("{} can be reached by others, and no token exists", args.listen);
+        let advice = "standfast token create --role admin --name user:NAME";
+        return Err(Failure::new(message).and(format!("make one first: {advice}")));
+    }
+    let listener = listen(args.listen).await?;
+    let access = Access::Tokens { open_if_none: loopback };
+    let admin = process.admin.clone();
+    let api = process.parts.api(access, loopback, admin, process.shutdown.clone());
+    tracing::info!(address = %args.listen, "the api listens");
+    let served = tokio::select! {
+        served = serve(listener, api) => served,
+        () = process.hurry.cancelled() => Ok(()),
+    };
+    served.map_err(|error| Failure::new(format!("failed to serve: {error}")))?;
+    Ok(process.end().await)
+}

@@ -1,0 +1,90 @@
+//! `standfast worker`: runs steps of an installation.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use standfast_domain::ids::Queue;
+use standfast_domain::time::Span;
+use standfast_engine::claims::CLAIM_LENGTH;
+use standfast_worker::handlers::exec::reap_orphans;
+use standfast_worker::{EnvironmentSecrets, Settings, Worker};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::wiring::brokers;
+use crate::wiring::embedded::process_id;
+use crate::wiring::processes::{InstallationArgs, Process};
+
+/// How long a broker that is away is waited for before a supervisor should try again.
+const BROKER_WAIT: Duration = Duration::from_secs(30);
+
+/// What may be typed.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  standfast worker --queue default --queue research --concurrency 4 \\
+      --redis redis://127.0.0.1:6379 --amqp amqp://127.0.0.1:5672/%2f \\
+      --blobs file:///var/lib/standfast/blobs
+
+Told to end, it takes nothing new, finishes what fits into the grace period, and hands back the
+rest at no charge.")]
+pub struct WorkerArgs {
+    /// A queue to take from; may be repeated
+    #[arg(long = "queue", env = "STANDFAST_QUEUE", value_name = "NAME", hide_env_values = true)]
+    #[arg(value_parser = queue, value_delimiter = ',', default_value = "default")]
+    queues: Vec<Queue>,
+    /// Attempts that run at a time, over all queues
+    #[arg(long, env = "STANDFAST_CONCURRENCY", value_name = "N", hide_env_values = true)]
+    #[arg(default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    concurrency: u16,
+    /// How long attempts may go on after the worker was told to end
+    #[arg(long, env = "STANDFAST_GRACE", value_name = "SPAN", hide_env_values = true)]
+    #[arg(value_parser = span, default_value = "30s")]
+    grace: Duration,
+    /// Folder for the attempts' own folders
+    #[arg(long, env = "STANDFAST_ATTEMPTS", value_name = "DIR", hide_env_values = true)]
+    attempts: Option<PathBuf>,
+    /// Folder with a file for each secret, beside STANDFAST_SECRET_NAME in the environment
+    #[arg(long, env = "STANDFAST_SECRETS", value_name = "DIR", hide_env_values = true)]
+    secrets: Option<PathBuf>,
+    /// Let `http` steps reach loopback and private addresses
+    #[arg(long, env = "STANDFAST_ALLOW_PRIVATE_ADDRESSES", hide_env_values = true)]
+    allow_private_addresses: bool,
+    #[command(flatten)]
+    installation: InstallationArgs,
+}
+
+fn queue(text: &str) -> Result<Queue, String> {
+    Queue::new(text).map_err(|fault| fault.to_string())
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let span = Span::parse(text).ok_or("expected a span such as 30s, 10m or 1h30m")?;
+    Ok(span.to_std())
+}
+
+/// Works until told to end.
+pub async fn execute(args: WorkerArgs) -> Result<Exit, Failure> {
+    let wait = Some(BROKER_WAIT);
+    let process = Process::start(&args.installation, wait, args.allow_private_addresses).await?;
+    let parts = &process.parts;
+    reap_orphans(&parts.installation.id);
+    let attempts = args.attempts.unwrap_or_else(|| std::env::temp_dir().join("standfast-attempts"));
+    let settings = Settings {
+        worker: process_id("w"),
+        queues: args.queues,
+        concurrency: args.concurrency,
+        grace: args.grace,
+        claim_length: CLAIM_LENGTH,
+        attempts,
+        secrets: Arc::new(EnvironmentSecrets { folder: args.secrets }),
+    };
+    tracing::info!(worker = %settings.worker, "the worker works");
+    let (claims, registry) = (parts.claims.clone(), parts.registry.clone());
+    let worker = Worker::new(settings, claims, registry, parts.handlers.clone());
+    let worked = worker.run(process.shutdown.clone(), process.hurry.clone()).await;
+    worked.map_err(brokers::failure)?;
+    Ok(process.end().await)
+}

@@ -1,0 +1,246 @@
+//! What holds of every task after every commit, checked over all of its records at once. The
+//! product never does this, since it would cost as much as the task is large; tests do, after
+//! each commit, and so may whoever repairs a store.
+
+use std::collections::BTreeMap;
+
+use crate::evolve::header_todo;
+use crate::hold::HoldClass;
+use crate::ids::StepId;
+use crate::record::{
+    Claim, Definition, Dependent, Gate, Header, Key, Phase, Record, Status, StepState,
+};
+
+/// All records of one task, by their keys.
+pub type Records = BTreeMap<Key, Record>;
+
+/// Says what does not hold, a sentence each. `records` are all records of one task.
+pub fn faults(records: &Records) -> Vec<String> {
+    let Some(Record::Header(header)) = records.get(&Key::Header) else {
+        return Vec::new(); // not born yet, or about to be erased
+    };
+    let task = Task { records, header };
+    let mut faults = Vec::new();
+    task.counts(&mut faults);
+    task.holds(&mut faults);
+    task.claims(&mut faults);
+    for (step, definition) in task.definitions() {
+        let state = task.state(step, definition);
+        task.remaining(step, &state, &mut faults);
+        if task.is_wanted(definition) {
+            task.mover(step, &state, &mut faults);
+        }
+    }
+    task.end(&mut faults);
+    faults
+}
+
+struct Task<'r> {
+    records: &'r Records,
+    header: &'r Header,
+}
+
+impl<'r> Task<'r> {
+    fn definitions(&self) -> impl Iterator<Item = (&'r StepId, &'r Definition)> {
+        self.records.iter().filter_map(|(key, record)| match (key, record) {
+            (Key::Definition(step), Record::Definition(definition)) => Some((step, &**definition)),
+            _ => None,
+        })
+    }
+
+    fn state(&self, step: &StepId, definition: &Definition) -> StepState {
+        match self.records.get(&Key::Step(step.clone())) {
+            Some(Record::Step(state)) => state.clone(),
+            _ => StepState::pending(definition.needs_count),
+        }
+    }
+
+    fn gate(&self) -> Gate {
+        match self.records.get(&Key::Gate) {
+            Some(Record::Gate(gate)) => gate.clone(),
+            _ => Gate::default(),
+        }
+    }
+
+    fn claim(&self, step: &StepId) -> Option<&'r Claim> {
+        match self.records.get(&Key::Claim(step.clone())) {
+            Some(Record::Claim(claim)) => Some(claim),
+            _ => None,
+        }
+    }
+
+    fn is_wanted(&self, definition: &Definition) -> bool {
+        match self.header.phase {
+            Phase::Main => !definition.finally,
+            Phase::Finally { .. } => definition.finally,
+            Phase::Closing { .. } | Phase::Ended { .. } => false,
+        }
+    }
+
+    /// The counts of the header equal a recount.
+    fn counts(&self, faults: &mut Vec<String>) {
+        let mut found: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut count = |name| *found.entry(name).or_default() += 1;
+        for (step, definition) in self.definitions() {
+            let state = self.state(step, definition);
+            if !definition.finally {
+                count("steps");
+            }
+            if !state.is_settled() {
+                count(if definition.finally { "finally_open" } else { "open" });
+            }
+            match &state.status {
+                Status::Pending => {}
+                Status::Ready { .. } | Status::Retrying { .. } => count("active"),
+                Status::Held { hold } => match hold.reason.class() {
+                    HoldClass::Waiting => count("waiting"),
+                    HoldClass::Blocked => count("blocked"),
+                },
+                Status::Succeeded { .. } => count("succeeded"),
+                Status::Failed { .. } => count("failed"),
+                Status::Skipped { .. } => count("skipped"),
+            }
+        }
+        let header = self.header;
+        for (name, said) in [
+            ("steps", header.steps),
+            ("open", header.open),
+            ("finally_open", header.finally_open),
+            ("active", header.active),
+            ("waiting", header.waiting),
+            ("blocked", header.blocked),
+            ("succeeded", header.succeeded),
+            ("failed", header.failed),
+            ("skipped", header.skipped),
+        ] {
+            let counted = found.get(name).copied().unwrap_or(0);
+            if counted != said {
+                faults.push(format!("the header says {name} is {said}, counted are {counted}"));
+            }
+        }
+        if header.state != header.shown() {
+            let (state, right) = (header.state, header.shown());
+            faults.push(format!("the header shows {state}, from its fields follows {right}"));
+        }
+    }
+
+    /// Holds of the task stand in the gate, and the header counts them.
+    fn holds(&self, faults: &mut Vec<String>) {
+        let holds = self.gate().holds.len();
+        if holds as u64 != u64::from(self.header.task_holds) {
+            let said = self.header.task_holds;
+            faults.push(format!("the header says {said} holds of the task, the gate has {holds}"));
+        }
+        if holds > 0 && !matches!(self.header.phase, Phase::Main) {
+            faults.push("the task is ending and held".to_owned());
+        }
+    }
+
+    /// A claim stands only over a ready step, with its attempt and the task's epoch.
+    fn claims(&self, faults: &mut Vec<String>) {
+        for (step, definition) in self.definitions() {
+            let Some(claim) = self.claim(step) else { continue };
+            let state = self.state(step, definition);
+            if !matches!(state.status, Status::Ready { .. }) {
+                faults.push(format!("step `{step}` has a claim and is not ready"));
+            }
+            if state.attempt != claim.attempt {
+                let (attempt, claimed) = (state.attempt, claim.attempt);
+                faults.push(format!("step `{step}` is at attempt {attempt}, claimed is {claimed}"));
+            }
+            if claim.epoch != self.gate().epoch {
+                faults.push(format!("step `{step}` has a claim of epoch {}", claim.epoch));
+            }
+        }
+    }
+
+    /// A step waits for exactly those of its needs that have not told it in its round.
+    fn remaining(&self, step: &StepId, state: &StepState, faults: &mut Vec<String>) {
+        let waits = self.definitions().filter(|(need, definition)| {
+            let Some(list) = self.list_of(need, definition, step) else { return false };
+            let of = self.state(need, definition);
+            if of.told_lists <= list {
+                return true;
+            }
+            let left = of.telling.map_or(of.owes(), |chunk| chunk < list);
+            of.round == state.round && left
+        });
+        let waits = u32::try_from(waits.count()).unwrap_or(u32::MAX);
+        if waits != state.remaining {
+            let said = state.remaining;
+            faults.push(format!("step `{step}` says {said} needs are left, there are {waits}"));
+        }
+        if state.remaining > 0 && state.status != Status::Pending {
+            faults.push(format!("step `{step}` moves while needs are left"));
+        }
+    }
+
+    /// Gives the place of the list of `need`'s dependents in which `step` stands.
+    fn list_of(&self, need: &StepId, definition: &Definition, step: &StepId) -> Option<u32> {
+        let has = |list: &[Dependent]| list.iter().any(|dependent| dependent.step == *step);
+        if has(&definition.dependents) {
+            return Some(0);
+        }
+        (0..definition.dependents_chunks).find_map(|chunk| {
+            match self.records.get(&Key::Dependents(need.clone(), chunk)) {
+                Some(Record::Dependents(list)) if has(list) => Some(chunk + 1),
+                _ => None,
+            }
+        })
+    }
+
+    /// Something will move every step that is not settled: a need that is not, an entry of the
+    /// work index, a worker, a clock or a person.
+    fn mover(&self, step: &StepId, state: &StepState, faults: &mut Vec<String>) {
+        let stored = self.records.contains_key(&Key::Step(step.clone()));
+        let moves = match &state.status {
+            Status::Pending if state.remaining > 0 => true,
+            Status::Pending => stored || self.header.roots_from.is_some(),
+            Status::Ready { .. } | Status::Retrying { .. } => true,
+            Status::Held { hold } => hold.due.is_some() || !hold.reason.answers().is_empty(),
+            Status::Succeeded { .. } | Status::Failed { .. } | Status::Skipped { .. } => {
+                state.told || state.added_open > 0 || state.telling.is_some()
+            }
+        };
+        if !moves {
+            faults.push(format!("nothing will move step `{step}` on"));
+        }
+        let open = self.definitions().filter(|(other, definition)| {
+            let added = definition.added_by.as_ref() == Some(step);
+            added && !self.state(other, definition).told
+        });
+        let open = open.count();
+        if open as u64 != u64::from(state.added_open) {
+            let said = state.added_open;
+            faults.push(format!("step `{step}` says {said} added steps are open, there are {open}"));
+        }
+    }
+
+    /// An end leaves no claim, no hold and no deadline; before it, the header names what moves
+    /// a task without open steps.
+    fn end(&self, faults: &mut Vec<String>) {
+        let header = self.header;
+        let claimed = || self.records.keys().filter(|key| matches!(key, Key::Claim(_)));
+        match header.phase {
+            Phase::Ended { .. } => {
+                for claim in claimed() {
+                    faults.push(format!("the task has ended, and `{}` is left", claim.field()));
+                }
+                if header.deadline_at.is_some() || header.remove_at.is_none() {
+                    faults.push("the ended task has a deadline, or no time of removal".to_owned());
+                }
+            }
+            Phase::Main if header.open == 0 => {
+                if header_todo(header).is_none() && header.task_holds == 0 {
+                    faults.push("no step is open, and nothing completes the task".to_owned());
+                }
+            }
+            Phase::Finally { .. } if header.finally_open == 0 => {
+                if header_todo(header).is_none() {
+                    faults.push("no `finally` step is open, and nothing ends the task".to_owned());
+                }
+            }
+            Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => {}
+        }
+    }
+}
