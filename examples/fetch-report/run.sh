@@ -8,6 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 scratch=$(mktemp -d)
 server=
+# shellcheck disable=SC2317 # the trap calls it
 tidy() {
     if [ -n "$server" ]; then
         kill "$server" 2>/dev/null || :

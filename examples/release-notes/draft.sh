@@ -64,4 +64,6 @@ if [ -n "${PREVIEW:-}" ]; then
     { mkdir -p "$PREVIEW" && cp RELEASE_NOTES.md "$PREVIEW/$STANDFAST_TASK.md"; } 2>/dev/null || :
 fi
 
-cat RELEASE_NOTES.md
+commits=$(grep -c '^- ' RELEASE_NOTES.md || :)
+areas=$(grep -c '^## ' RELEASE_NOTES.md || :)
+echo "commits: $commits, areas: $areas"

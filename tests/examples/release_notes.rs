@@ -221,8 +221,13 @@ async fn the_notes_of_this_repository_are_drafted() {
         return;
     }
     let newest = String::from_utf8_lossy(&newest.stdout).trim().to_owned();
-    let (_directory, world) = support::world().await;
-    let task = support::submit(&world, &examples, plan()).await;
+    let (directory, world) = support::world().await;
+    let mut plan = plan();
+    // Other tests read the repository meanwhile, so the preview is not made within it.
+    let preview = json!(directory.path().join("preview"));
+    plan["steps"][1]["with"]["env"]["PREVIEW"] = preview.clone();
+    plan["finally"][0]["with"]["command"][2] = preview;
+    let task = support::submit(&world, &examples, plan).await;
     support::ended(&world, &task, TaskState::Completed).await;
     let notes = support::artifact(&world, &task, "draft", "RELEASE_NOTES.md").await;
     assert!(notes.starts_with("# Release notes\n\n") && notes.contains(&newest), "{notes}");

@@ -3,7 +3,9 @@
 set -eu
 cd "$(dirname "$0")"
 
+files=0
 for file in *.sh tests/*.sh; do
     sh -n "$file"
-    echo "parses: $file"
+    files=$((files + 1))
 done
+echo "$files files parse"

@@ -16,4 +16,6 @@ fi
 # The times of files that were just copied say nothing to a reader.
 tab=$(printf '\t')
 sed -e "/^diff /{n;s/$tab.*//;n;s/$tab.*//;}" with-times.diff >fix.diff
-cat fix.diff
+
+cat fix.diff >&2
+echo "files changed: $(grep -c '^diff ' fix.diff)"

@@ -10,7 +10,7 @@ LC_ALL=C
 export LC_ALL
 . "$(dirname "$0")/words.sh"
 
-[ -z "$FAILURE" ] || echo "the last round: $FAILURE"
+[ -z "$FAILURE" ] || echo "the last round: $FAILURE" >&2
 
 failed=$(grep '^not ok' || :)
 printf '%s\n' "${failed:-$ISSUE}" | words >known-words
@@ -19,7 +19,7 @@ best=
 most=0
 for fix in "$1"/*.sed; do
     common=$(sed -n 's/^# about: //p' "$fix" | words | grep -cxF -f known-words || :)
-    echo "$common words in common with ${fix##*/}"
+    echo "$common words in common with ${fix##*/}" >&2
     if [ "$common" -gt "$most" ]; then
         best=$fix
         most=$common
@@ -30,7 +30,6 @@ if [ -z "$best" ]; then
     echo "no fix has to do with it" >&2
     exit 1
 fi
-echo "round $STANDFAST_ROUND takes ${best##*/}"
 
 cp -R inputs/checkout/project project
 chmod -R u+w project
@@ -39,3 +38,6 @@ if cmp -s "inputs/checkout/project/$FILE" "project/$FILE"; then
     echo "${best##*/} changes nothing in $FILE" >&2
     exit 1
 fi
+
+# One line on standard output is what is shown of a step; all else is in its log.
+echo "round $STANDFAST_ROUND takes ${best##*/}"

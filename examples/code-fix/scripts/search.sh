@@ -11,7 +11,7 @@ best=
 most=0
 for path in "$1"/*.sh; do
     lines=$(grep -ciF -f issue-words "$path" || :)
-    echo "$lines lines of ${path##*/} have words of the issue"
+    echo "$lines lines of ${path##*/} have words of the issue" >&2
     if [ "$lines" -gt "$most" ]; then
         best=${path##*/}
         most=$lines

@@ -90,6 +90,15 @@ pub fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
+/// Serves the admin endpoints alone until `shutdown`.
+pub async fn serve(
+    listener: tokio::net::TcpListener,
+    admin: Admin,
+    shutdown: tokio_util::sync::CancellationToken,
+) -> std::io::Result<()> {
+    axum::serve(listener, router(admin)).with_graceful_shutdown(shutdown.cancelled_owned()).await
+}
+
 /// Says that the process answers.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Alive {

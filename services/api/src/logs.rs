@@ -29,7 +29,7 @@ use crate::{Api, present};
         LogQuery,
     ),
     responses((status = 200, body = LogPage)))]
-pub(crate) async fn page(
+pub(crate) async fn log(
     State(api): State<Api>,
     caller: Caller,
     place: Place,

@@ -22,7 +22,7 @@ use crate::{admin, answers, artifacts, claims, events, explain, list, logs, puts
     ),
     paths(
         tasks::submit, list::list, tasks::get, explain::explain, tasks::stop, tasks::verify,
-        steps::list, steps::get, logs::page, artifacts::list, artifacts::download,
+        steps::list, steps::get, logs::log, artifacts::list, artifacts::download,
         events::events, answers::to_task, answers::to_step,
         workers::announce, claims::claim, claims::heartbeat, claims::complete,
         claims::hand_back, puts::log, puts::artifact,
@@ -46,6 +46,10 @@ impl Modify for Common {
             for operation in operations.into_iter().flatten() {
                 let responses = &mut operation.responses.responses;
                 responses.insert("default".to_owned(), RefOr::T(problem()));
+                // Handlers of several areas are named alike; clients need names of their own.
+                if let (Some(id), Some(tags)) = (&mut operation.operation_id, &operation.tags) {
+                    *id = format!("{}_{id}", tags.join("_"));
+                }
             }
         }
         for path in [paths::HEALTH, admin::READY, paths::OPENAPI] {

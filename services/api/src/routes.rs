@@ -24,7 +24,7 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::EXPLAIN, get(explain::explain))
         .route(paths::STEPS, get(steps::list))
         .route(paths::STEP, get(steps::get))
-        .route(paths::STEP_LOG, get(logs::page))
+        .route(paths::STEP_LOG, get(logs::log))
         .route(paths::ARTIFACTS, get(artifacts::list))
         .route(paths::ARTIFACT, get(artifacts::download))
         .route(paths::EVENTS, get(events::events))

@@ -15,6 +15,9 @@ const LOOK_FIRST: Duration = Duration::from_millis(250);
 /// The longest time between two looks.
 const LOOK_LAST: Duration = Duration::from_secs(1);
 
+/// How long a wait for any task gathers what changes: many workers may wait while much happens.
+const GATHER: Duration = Duration::from_millis(50);
+
 /// One request that waits. It listens from its making on, so that what happens between a look
 /// and the wait after it is not missed.
 pub(crate) struct Wait {
@@ -51,6 +54,9 @@ impl Wait {
             () = api.shutdown.cancelled() => false,
             () = heard(changed, task) => {
                 *look = LOOK_FIRST;
+                if task.is_none() {
+                    tokio::time::sleep(GATHER).await;
+                }
                 true
             }
             () = sleep_until(next) => {

@@ -84,6 +84,9 @@ fn of_problem(problem: Problem) -> Failure {
     let advice = advice(problem.known());
     let sentence = if problem.detail.is_empty() { problem.title } else { problem.detail };
     let faults = problem.errors.into_iter().map(|fault| (fault.pointer, fault.message));
+    // A single fault may be the sentence already.
+    let faults = faults.filter(|(pointer, message)| sentence != format!("{pointer}: {message}"));
+    let faults: Vec<(String, String)> = faults.collect();
     let failure = Failure::new(sentence).with_faults(faults);
     match advice {
         Some(advice) => failure.and(advice),

@@ -13,6 +13,7 @@ mod retention;
 mod scheduler;
 mod takeover;
 mod timers;
+mod walk;
 mod work_sweep;
 
 pub use intake::Intake;

@@ -14,10 +14,10 @@ use standfast_domain::index::{entries, parse_ready_member, ready_index, time_key
 use standfast_domain::record::{Gate, Key, Record, Status};
 use standfast_domain::stage::Wake;
 use standfast_domain::time::{Span, Time};
-use standfast_engine::ports::Range;
 use standfast_engine::{Engine, EngineError};
 
 use crate::scheduler::{Duty, Shared};
+use crate::walk;
 
 /// How old a ready step must be before its message counts as lost.
 const LOST_AFTER: Span = Span::from_secs(10);
@@ -74,18 +74,16 @@ impl ReadySweep {
             return Ok(());
         }
         let now = engine.now().await?;
-        let lost: Vec<String> = oldest(engine, &index, shared.partitions(), now)
-            .await?
-            .into_iter()
-            .filter(|member| {
-                let key = (index.clone(), member.clone());
-                self.published.get(&key).is_none_or(|(until, _)| *until <= monotonic)
-            })
-            .take(missing.min(ROUND_MAX))
-            .collect();
+        let due = |member: &String| {
+            let key = (index.clone(), member.clone());
+            self.published.get(&key).is_none_or(|(until, _)| *until <= monotonic)
+        };
+        let mut lost = oldest(engine, &index, shared.partitions(), now, due).await?;
+        lost.truncate(missing.min(ROUND_MAX));
         let mut wakes = Vec::new();
         for member in lost {
-            wakes.extend(check(engine, &index, &member).await?);
+            let Some(wake) = check(engine, &index, &member).await? else { continue };
+            wakes.push(wake);
             let key = (index.clone(), member);
             let last = self.published.get(&key).map_or(AGAIN_AFTER / 2, |(_, last)| *last);
             let next = (last * 2).min(AGAIN_AFTER_MAX);
@@ -101,26 +99,17 @@ impl ReadySweep {
     }
 }
 
+/// Lists the oldest entries that count as lost and pass `due`, in order of age.
 async fn oldest(
     engine: &Engine,
     index: &str,
     partitions: Vec<Partition>,
     now: Time,
+    due: impl Fn(&String) -> bool,
 ) -> Result<Vec<String>, EngineError> {
     let before = time_key(Time(now.0.saturating_sub_unsigned(LOST_AFTER.0)));
-    let ranges: Vec<Range> = partitions
-        .into_iter()
-        .map(|partition| Range {
-            home: Home::Partition(partition),
-            index: index.to_owned(),
-            after: String::new(),
-            before: Some(before.clone()),
-            limit: ROUND_MAX,
-            reverse: false,
-        })
-        .collect();
-    let mut members: Vec<String> =
-        engine.store().ranges(&ranges).await?.into_iter().flatten().collect();
+    let mut members =
+        walk::until_enough(engine, partitions, index, Some(before), ROUND_MAX, due).await?;
     members.sort();
     Ok(members)
 }
@@ -138,9 +127,9 @@ async fn check(
     let ended = !matches!(records.remove(&Key::Header), Some(Some(Record::Header(header)))
         if !header.state.is_final());
     let claimed = records.remove(&claim_key).flatten().is_some();
-    let epoch = match records.remove(&Key::Gate) {
-        Some(Some(Record::Gate(gate))) => gate.epoch,
-        _ => Gate::default().epoch,
+    let gate = match records.remove(&Key::Gate) {
+        Some(Some(Record::Gate(gate))) => gate,
+        _ => Gate::default(),
     };
     let record = records.remove(&step_key).flatten();
     let stands = record.as_ref().is_some_and(|record| {
@@ -152,6 +141,10 @@ async fn check(
         engine.change_indexes(Scope::Task(task), vec![gone]).await?;
         return Ok(None);
     }
+    if !gate.holds.is_empty() {
+        return Ok(None); // nothing of the task starts; the answer wakes
+    }
+    let epoch = gate.epoch;
     Ok(match record {
         Some(Record::Step(state)) => match state.status {
             Status::Ready { queue, .. } => {

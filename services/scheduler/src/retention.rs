@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use standfast_domain::commit::{Home, IndexChange, Scope};
+use standfast_domain::commit::{IndexChange, Scope};
 use standfast_domain::decide::TimerKind;
 use standfast_domain::ids::TaskId;
 use standfast_domain::index::{TIMERS, TimerEntry, entries, time_key};
 use standfast_domain::record::{Key, Record};
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
-use standfast_engine::ports::{BATCH_MAX, Range, StoreError};
+use standfast_engine::ports::{BATCH_MAX, StoreError};
 
 use crate::scheduler::{Duty, Shared};
+use crate::walk;
 
 /// Due entries of one partition that one round looks through.
 const ROUND_MAX: usize = BATCH_MAX;
@@ -35,23 +36,15 @@ impl Duty for Retention {
         let monotonic = engine.clock().monotonic();
         self.later.retain(|_, until| *until > monotonic);
         let before = Some(time_key(engine.now().await?.after(Span::from_millis(1))));
-        let ranges: Vec<Range> = shared
-            .partitions()
-            .into_iter()
-            .map(|partition| Range {
-                home: Home::Partition(partition),
-                index: TIMERS.to_owned(),
-                after: String::new(),
-                before: before.clone(),
-                limit: ROUND_MAX,
-                reverse: false,
-            })
-            .collect();
-        for member in engine.store().ranges(&ranges).await?.into_iter().flatten() {
+        let own = |member: &String| {
+            let kind = TimerEntry::parse(member).map(|entry| entry.kind);
+            matches!(kind, Some(TimerKind::Remove | TimerKind::Birth))
+                && !self.later.contains_key(member)
+        };
+        let partitions = shared.partitions();
+        let due = walk::until_enough(engine, partitions, TIMERS, before, ROUND_MAX, own).await?;
+        for member in due {
             let Some(entry) = TimerEntry::parse(&member) else { continue };
-            if self.later.contains_key(&member) {
-                continue;
-            }
             let removed = match entry.kind {
                 TimerKind::Remove => remove(shared, &entry.task, &member).await,
                 TimerKind::Birth => give_up_birth(shared, &entry.task, &member).await,

@@ -5,17 +5,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::StreamExt;
-use standfast_domain::commit::{Home, IndexChange, Scope};
+use standfast_domain::commit::{IndexChange, Scope};
 use standfast_domain::decide::{Command, TimerKind};
-use standfast_domain::ids::{Partition, Principal};
+use standfast_domain::ids::Principal;
 use standfast_domain::index::{TIMERS, TimerEntry, entries, time_key};
 use standfast_domain::record::Key;
 use standfast_domain::refusal::Refusal;
-use standfast_domain::time::{Span, Time};
-use standfast_engine::ports::Range;
+use standfast_domain::time::Span;
 use standfast_engine::{Engine, EngineError};
 
 use crate::scheduler::{Duty, Shared};
+use crate::walk;
 
 /// Timers of one partition that one round takes.
 const ROUND_MAX: usize = 200;
@@ -38,9 +38,15 @@ impl Duty for Timers {
         let engine = &shared.engine;
         let monotonic = engine.clock().monotonic();
         self.deferred.retain(|_, until| *until > monotonic);
-        let members = due(engine, &shared.partitions(), engine.now().await?).await?;
-        let fresh: Vec<String> =
-            members.into_iter().filter(|member| !self.deferred.contains_key(member)).collect();
+        let before = Some(time_key(engine.now().await?.after(Span::from_millis(1))));
+        let own = |member: &String| {
+            let kind = TimerEntry::parse(member).map(|entry| entry.kind);
+            let removal = matches!(kind, Some(TimerKind::Remove | TimerKind::Birth)); // retention's
+            kind.is_some() && !removal && !self.deferred.contains_key(member)
+        };
+        let partitions = shared.partitions();
+        let fresh =
+            walk::until_enough(engine, partitions, TIMERS, before, ROUND_MAX, own).await?;
         let results: Vec<(String, Result<Fired, EngineError>)> = futures::stream::iter(fresh)
             .map(|member| fire(engine.clone(), member))
             .buffer_unordered(PARALLEL)
@@ -69,27 +75,6 @@ enum Fired {
     Stale,
 }
 
-/// Lists entries that are due and not another duty's.
-async fn due(
-    engine: &Engine,
-    partitions: &[Partition],
-    now: Time,
-) -> Result<Vec<String>, EngineError> {
-    let before = Some(time_key(now.after(Span::from_millis(1))));
-    let ranges: Vec<Range> = partitions
-        .iter()
-        .map(|partition| Range {
-            home: Home::Partition(*partition),
-            index: TIMERS.to_owned(),
-            after: String::new(),
-            before: before.clone(),
-            limit: ROUND_MAX,
-            reverse: false,
-        })
-        .collect();
-    Ok(engine.store().ranges(&ranges).await?.into_iter().flatten().collect())
-}
-
 /// Fires one timer and removes its entry if it leads to nothing any more.
 async fn fire(engine: Engine, member: String) -> (String, Result<Fired, EngineError>) {
     let fired = fire_entry(&engine, &member).await;
@@ -98,9 +83,6 @@ async fn fire(engine: Engine, member: String) -> (String, Result<Fired, EngineEr
 
 async fn fire_entry(engine: &Engine, member: &str) -> Result<Fired, EngineError> {
     let Some(entry) = TimerEntry::parse(member) else { return Ok(Fired::NotYet) };
-    if matches!(entry.kind, TimerKind::Remove | TimerKind::Birth) {
-        return Ok(Fired::NotYet); // retention's
-    }
     let command = Command::FireTimer { step: entry.step.clone(), kind: entry.kind };
     match engine.execute(&entry.task, command, Principal::system(), Vec::new()).await {
         Ok(done) if done.acted => return Ok(Fired::Acted),

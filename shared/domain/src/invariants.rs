@@ -24,11 +24,13 @@ pub fn faults(records: &Records) -> Vec<String> {
     task.counts(&mut faults);
     task.holds(&mut faults);
     task.claims(&mut faults);
+    let (waits, added) = (task.waits(), task.added());
+    let count = |counts: &BTreeMap<&StepId, u32>, step| counts.get(step).copied().unwrap_or(0);
     for (step, definition) in task.definitions() {
         let state = task.state(step, definition);
-        task.remaining(step, &state, &mut faults);
+        task.remaining(step, &state, count(&waits, step), &mut faults);
         if task.is_wanted(definition) {
-            task.mover(step, &state, &mut faults);
+            task.mover(step, &state, count(&added, step), &mut faults);
         }
     }
     task.end(&mut faults);
@@ -154,18 +156,47 @@ impl<'r> Task<'r> {
         }
     }
 
-    /// A step waits for exactly those of its needs that have not told it in its round.
-    fn remaining(&self, step: &StepId, state: &StepState, faults: &mut Vec<String>) {
-        let waits = self.definitions().filter(|(need, definition)| {
-            let Some(list) = self.list_of(need, definition, step) else { return false };
+    /// Counts, for each step, its needs that have not told it in its round.
+    fn waits(&self) -> BTreeMap<&'r StepId, u32> {
+        let mut waits = BTreeMap::new();
+        for (need, definition) in self.definitions() {
             let of = self.state(need, definition);
-            if of.told_lists <= list {
-                return true;
+            for (list, dependent) in self.dependents(need, definition) {
+                let left = of.telling.map_or(of.owes(), |chunk| chunk < list);
+                let again = left && of.round == self.round(&dependent.step);
+                if of.told_lists <= list || again {
+                    *waits.entry(&dependent.step).or_default() += 1;
+                }
             }
-            let left = of.telling.map_or(of.owes(), |chunk| chunk < list);
-            of.round == state.round && left
+        }
+        waits
+    }
+
+    fn round(&self, step: &StepId) -> u32 {
+        match self.records.get(&Key::Step(step.clone())) {
+            Some(Record::Step(state)) => state.round,
+            _ => 1,
+        }
+    }
+
+    /// Gives the dependents of a step, each with the place of its list.
+    fn dependents(
+        &self,
+        step: &StepId,
+        definition: &'r Definition,
+    ) -> impl Iterator<Item = (u32, &'r Dependent)> {
+        let further = (0..definition.dependents_chunks).flat_map(|chunk| {
+            let list = match self.records.get(&Key::Dependents(step.clone(), chunk)) {
+                Some(Record::Dependents(list)) => &list[..],
+                _ => &[],
+            };
+            list.iter().map(move |dependent| (chunk + 1, dependent))
         });
-        let waits = u32::try_from(waits.count()).unwrap_or(u32::MAX);
+        definition.dependents.iter().map(|dependent| (0, dependent)).chain(further)
+    }
+
+    /// A step waits for exactly those of its needs that have not told it.
+    fn remaining(&self, step: &StepId, state: &StepState, waits: u32, faults: &mut Vec<String>) {
         if waits != state.remaining {
             let said = state.remaining;
             faults.push(format!("step `{step}` says {said} needs are left, there are {waits}"));
@@ -175,23 +206,22 @@ impl<'r> Task<'r> {
         }
     }
 
-    /// Gives the place of the list of `need`'s dependents in which `step` stands.
-    fn list_of(&self, need: &StepId, definition: &Definition, step: &StepId) -> Option<u32> {
-        let has = |list: &[Dependent]| list.iter().any(|dependent| dependent.step == *step);
-        if has(&definition.dependents) {
-            return Some(0);
-        }
-        (0..definition.dependents_chunks).find_map(|chunk| {
-            match self.records.get(&Key::Dependents(need.clone(), chunk)) {
-                Some(Record::Dependents(list)) if has(list) => Some(chunk + 1),
-                _ => None,
+    /// Counts, for each step, the steps that it has added and that are not done.
+    fn added(&self) -> BTreeMap<&'r StepId, u32> {
+        let mut added = BTreeMap::new();
+        for (step, definition) in self.definitions() {
+            if let Some(by) = &definition.added_by
+                && !self.state(step, definition).told
+            {
+                *added.entry(by).or_default() += 1;
             }
-        })
+        }
+        added
     }
 
     /// Something will move every step that is not settled: a need that is not, an entry of the
     /// work index, a worker, a clock or a person.
-    fn mover(&self, step: &StepId, state: &StepState, faults: &mut Vec<String>) {
+    fn mover(&self, step: &StepId, state: &StepState, open: u32, faults: &mut Vec<String>) {
         let stored = self.records.contains_key(&Key::Step(step.clone()));
         let moves = match &state.status {
             Status::Pending if state.remaining > 0 => true,
@@ -205,12 +235,7 @@ impl<'r> Task<'r> {
         if !moves {
             faults.push(format!("nothing will move step `{step}` on"));
         }
-        let open = self.definitions().filter(|(other, definition)| {
-            let added = definition.added_by.as_ref() == Some(step);
-            added && !self.state(other, definition).told
-        });
-        let open = open.count();
-        if open as u64 != u64::from(state.added_open) {
+        if open != state.added_open {
             let said = state.added_open;
             faults.push(format!("step `{step}` says {said} added steps are open, there are {open}"));
         }

@@ -166,15 +166,18 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
         };
         let entry = (ready_index(&queue), ready_member(since, task, step));
         match (before, now) {
-            (_, Some(_)) => {
+            (None, Some(_)) => {
                 added.remove(&entry);
                 removed.insert(entry);
+            }
+            (Some(_), Some(_)) => {
+                added.remove(&entry);
             }
             // Ready again in the very millisecond: the step's own difference has no entry then.
             (Some(_), None) if may_start(view) => {
                 added.insert(entry);
             }
-            (_, None) => {}
+            (Some(_) | None, None) => {}
         }
     }
     let change = |add| move |(index, member): Entry| IndexChange { index, member, add };

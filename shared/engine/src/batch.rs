@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use standfast_domain::commit::CommitId;
 use standfast_domain::decide::{Command, Decision, Given, decide, hint};
-use standfast_domain::event::Event;
+use standfast_domain::event::{Change, Event};
 use standfast_domain::evolve::{event_time, evolve};
 use standfast_domain::ids::Principal;
 use standfast_domain::record::{Key, Phase};
@@ -37,6 +37,8 @@ pub(crate) struct Decided {
     pub staged: Option<Staged>,
     /// What follows and had no room.
     pub left: Vec<Todo>,
+    /// True if a hold of the whole task ended: steps that were ready meanwhile may start.
+    pub released: bool,
 }
 
 /// Decides a batch, and what an earlier commit had no room for. On `Err`, the view is as
@@ -66,7 +68,7 @@ pub(crate) fn decide_batch(
             view.todo.clear();
             let results = batch.iter().map(|_| Err(refusal.clone())).collect();
             let acted = vec![false; batch.len()];
-            Ok(Decided { results, acted, staged: None, left: Vec::new() })
+            Ok(Decided { results, acted, staged: None, left: Vec::new(), released: false })
         }
     }
 }
@@ -110,7 +112,9 @@ fn run(
     view.todo.extend(left.iter().cloned());
     let left = follow_up(view, now, &mut events)?;
     let staged = stage(view, &events, id, &[])?;
-    Ok(Decided { results, acted, staged, left })
+    let released = |event: &Event| matches!(event.change, Change::TaskReleased { .. });
+    let released = events.iter().any(released);
+    Ok(Decided { results, acted, staged, left, released })
 }
 
 /// Decides one command and carries out what happens.

@@ -24,6 +24,15 @@ const WAKES_MAX: usize = 256;
 /// Notices of changed tasks that a slow listener may fall behind; it then looks by itself.
 const CHANGED_BUFFER: usize = 1_024;
 
+/// What follows a commit and is done outside of the lane.
+#[derive(Debug)]
+pub(crate) enum Later {
+    /// Go on with ending the task, or clear its index entries.
+    Settle(TaskId),
+    /// Wake workers for all ready steps of a task whose hold has ended.
+    Wake(TaskId),
+}
+
 /// Counts since the process started, for metrics.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -48,7 +57,7 @@ pub(crate) struct Core {
     ids: Arc<dyn Ids>,
     time: StoreTime,
     wakes: mpsc::UnboundedSender<Wake>,
-    later: mpsc::UnboundedSender<TaskId>,
+    later: mpsc::UnboundedSender<Later>,
     changed: broadcast::Sender<TaskId>,
     pub counters: Counters,
 }
@@ -59,7 +68,7 @@ impl Core {
         broker: Arc<dyn Broker>,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn Ids>,
-    ) -> (Arc<Self>, mpsc::UnboundedReceiver<TaskId>) {
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Later>) {
         let (wakes, wakes_receiver) = mpsc::unbounded_channel();
         let (later, later_receiver) = mpsc::unbounded_channel();
         let (changed, _) = broadcast::channel(CHANGED_BUFFER);
@@ -119,7 +128,11 @@ impl Core {
     }
 
     pub fn settle_later(&self, task: TaskId) {
-        let _ = self.later.send(task); // likewise, the work index remains
+        let _ = self.later.send(Later::Settle(task)); // likewise, the work index remains
+    }
+
+    pub fn wake_all_later(&self, task: TaskId) {
+        let _ = self.later.send(Later::Wake(task)); // likewise, the ready index remains
     }
 
     /// Loads, trying again for `patience` while the store does not answer.

@@ -9,7 +9,7 @@ use standfast_domain::decide::{Command, Given, Submission, TimerKind, decide};
 use standfast_domain::evolve::header_todo;
 use standfast_domain::ids::{Principal, Queue, StepId, TaskId};
 use standfast_domain::index::{self, TimerEntry};
-use standfast_domain::record::{Key, Record};
+use standfast_domain::record::{Gate, Key, Record, Status};
 use standfast_domain::refusal::Halt;
 use standfast_domain::stage::Wake;
 use standfast_domain::time::{Span, Time};
@@ -18,7 +18,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::EngineError;
 use crate::batch::command_for;
-use crate::core::{Core, Counters};
+use crate::core::{Core, Counters, Later};
 use crate::lane::{self, Done, Input, Request};
 use crate::ports::{BATCH_MAX, Broker, Clock, Ids, Load, Range, Store, StoreError};
 
@@ -30,6 +30,9 @@ const BIRTH_RECORDS_MAX: usize = 150;
 const BIRTH_GRACE: Span = Span::from_secs(60 * 60);
 /// The index of queues in which steps have ever become ready.
 const QUEUES: &str = "queues";
+/// How long a submission waits for the broker to declare a queue that is new to the process:
+/// a broker that is away refuses no task.
+const DECLARE_BOUND: Duration = Duration::from_secs(1);
 /// How long a read goes on trying when the store does not answer.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -156,6 +159,15 @@ impl Engine {
                 add: true,
             };
             self.change_indexes(Scope::Installation, part.iter().map(entry).collect()).await?;
+        }
+        for queue in &new {
+            // So that the first wake finds its queue; if not, the broker declares it then.
+            let declared = self.core.broker.declare(queue);
+            match tokio::time::timeout(DECLARE_BOUND, declared).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%queue, %error, "queue not declared"),
+                Err(_) => tracing::warn!(%queue, "queue not declared: the broker is silent"),
+            }
         }
         self.queues.lock().expect("no panic while held").extend(new);
         Ok(())
@@ -348,13 +360,45 @@ impl Engine {
         }
     }
 
+    /// Wakes workers for all ready steps of a task that nobody has claimed.
+    async fn wake_task(&self, task: &TaskId) -> Result<(), EngineError> {
+        let records = self.read(task, &[Key::Header, Key::Gate]).await?;
+        let Some(Some(Record::Header(header))) = records.get(&Key::Header) else { return Ok(()) };
+        let epoch = match records.get(&Key::Gate) {
+            Some(Some(Record::Gate(gate))) => gate.epoch,
+            _ => Gate::default().epoch,
+        };
+        for chunk in 0..header.order_chunks {
+            let names = self.names(task, &Key::Order(chunk)).await?;
+            let steps: Vec<Key> = names.iter().cloned().map(Key::Step).collect();
+            let claims: Vec<Key> = names.into_iter().map(Key::Claim).collect();
+            let claims = self.read(task, &claims).await?;
+            let mut wakes = Vec::new();
+            for (key, record) in self.read(task, &steps).await? {
+                if let (Key::Step(step), Some(Record::Step(state))) = (key, record)
+                    && let Status::Ready { queue, .. } = state.status
+                    && !claims.get(&Key::Claim(step.clone())).is_some_and(Option::is_some)
+                {
+                    let (task, attempt) = (task.clone(), state.attempt);
+                    wakes.push(Wake { queue, task, step, epoch, attempt });
+                }
+            }
+            self.core.wake(wakes);
+        }
+        Ok(())
+    }
+
+    async fn names(&self, task: &TaskId, key: &Key) -> Result<Vec<StepId>, EngineError> {
+        Ok(match self.read(task, std::slice::from_ref(key)).await?.remove(key) {
+            Some(Some(Record::Names(names))) => names,
+            _ => Vec::new(),
+        })
+    }
+
     /// Removes index entries of steps that never settled in a task that has ended.
     async fn clear(&self, task: &TaskId, order_chunks: u32) -> Result<(), EngineError> {
         for chunk in 0..order_chunks {
-            let names = match self.read(task, &[Key::Order(chunk)]).await?.into_values().next() {
-                Some(Some(Record::Names(names))) => names,
-                _ => continue,
-            };
+            let names = self.names(task, &Key::Order(chunk)).await?;
             let keys: Vec<Key> = names.into_iter().map(Key::Step).collect();
             let records = self.read(task, &keys).await?;
             let stale: Vec<IndexChange> = records
@@ -401,13 +445,17 @@ impl Engine {
     }
 }
 
-/// Goes on with tasks that are ending. A failure is left to the sweep of the work index.
-async fn follow(engine: Engine, mut later: mpsc::UnboundedReceiver<TaskId>) {
-    while let Some(task) = later.recv().await {
+/// Does what commits left to be done. A failure is left to the sweeps of the indexes.
+async fn follow(engine: Engine, mut later: mpsc::UnboundedReceiver<Later>) {
+    while let Some(next) = later.recv().await {
         let engine = engine.clone();
         tokio::spawn(async move {
-            if let Err(error) = engine.settle(&task).await {
-                tracing::debug!(%error, %task, "left to the sweep of the work index");
+            let done = match &next {
+                Later::Settle(task) => engine.settle(task).await.map(|_| ()),
+                Later::Wake(task) => engine.wake_task(task).await,
+            };
+            if let Err(error) = done {
+                tracing::debug!(%error, ?next, "left to the sweeps");
             }
         });
     }

@@ -370,6 +370,9 @@ impl Lane {
             batch.heat.stored();
             self.core.changed(&batch.task);
             self.settle_later(&batch);
+            if decided.released {
+                self.core.wake_all_later(batch.task.clone());
+            }
             batch.left = std::mem::take(&mut decided.left);
             batch.left.retain(|todo| *todo != Todo::Advance); // that is what was just settled
             if batch.left.is_empty() {

@@ -362,8 +362,7 @@ pub fn sha256_hex(secret: &str) -> String {
 
 /// Writes bytes in base64url without padding (RFC 4648, section 5).
 fn base64url(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] =
-        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for part in bytes.chunks(3) {
         let byte = |at: usize| usize::from(part.get(at).copied().unwrap_or(0));

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Tests the project; prints a line for each case and fails if one of them does.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 
 failed=0
 

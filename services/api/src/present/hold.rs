@@ -90,7 +90,7 @@ fn effect(step: Option<&StepId>, reason: HoldReason, answer: Answer) -> String {
                 format!("leaves `{name}` out and goes on with what needs it")
             }
         },
-        Answer::Stop => "stops the whole task (halt)".to_owned(),
+        Answer::Stop => "stops the whole task: halt".to_owned(),
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use axum::body::{Body, BodyDataStream};
 use futures::StreamExt;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::{World, chain, request};
 
@@ -133,4 +135,29 @@ async fn pages_follow_one_another_and_say_when_a_task_has_ended() {
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
     let report = world.get(&format!("/v1/tasks/{task}/verify")).await.json();
     assert_eq!(report["ok"], true, "{report}");
+}
+
+#[tokio::test]
+async fn serving_ends_with_its_streams() {
+    let world = World::open().await;
+    let task = world.submit(&chain(&["a"])).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(crate::serve(listener, world.api.clone()));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "GET /v1/tasks/{task}/events HTTP/1.1\r\nhost: {address}\r\n\
+         accept: text/event-stream\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    let mut piece = [0; 4_096];
+    while !text.contains("step_ready") {
+        let length = stream.read(&mut piece).await.unwrap();
+        text.push_str(&String::from_utf8_lossy(&piece[..length]));
+    }
+    world.shutdown.cancel();
+    serving.await.unwrap().unwrap();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert!(text.contains("retry: 2000") && !text.contains("event: ended"), "{text}");
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use tower::ServiceExt;
 
 use super::{JSON, World, chain, request};
 use crate::admin::{Admin, Check, Gauge, Gauges};
@@ -95,6 +96,37 @@ async fn every_documented_route_is_served() {
             );
         }
     }
+}
+
+#[test]
+fn operations_have_names_of_their_own() {
+    let document = crate::document();
+    let paths = document["paths"].as_object().unwrap().values();
+    let operations = paths.flat_map(|item| item.as_object().unwrap().values());
+    let ids: Vec<&str> = operations.map(|o| o["operationId"].as_str().unwrap()).collect();
+    let distinct: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
+    assert_eq!(distinct.len(), ids.len(), "{ids:?}");
+}
+
+async fn broken() -> &'static str {
+    panic!("a handler with a fault")
+}
+
+#[tokio::test]
+async fn a_panic_is_an_answer_and_too_many_waits_are_refused() {
+    let world = World::open().await;
+    let guarded = axum::Router::new()
+        .route("/broken", axum::routing::get(broken))
+        .layer(axum::middleware::from_fn_with_state(world.api.clone(), crate::guard::guard));
+    let answer = guarded.oneshot(request("GET", "/broken", &[], "")).await.unwrap();
+    assert_eq!(answer.status(), 500);
+    let all = world.api.waits.available_permits() as u32;
+    let _taken = world.api.waits.clone().try_acquire_many_owned(all).unwrap();
+    let task = world.submit(&chain(&["a"])).await;
+    let path = format!("/v1/tasks/{task}/events");
+    let answer = world.send(request("GET", &path, &[("accept", "text/event-stream")], "")).await;
+    assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (429, "too_many"));
+    assert_eq!(world.get(&path).await.status, 200);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Workers outside: a step's whole life over HTTP, holds and their answers.
 
 use serde_json::{Value, json};
+use standfast_domain::ids::{StepId, TaskId, WorkerId};
+use standfast_domain::record::AttemptLog;
+use standfast_domain::view::Attempt;
 use standfast_engine::tokens::Role;
 
 use super::{JSON, World, chain, request};
@@ -159,7 +162,8 @@ async fn announced_handlers_may_be_used_and_silence_is_named() {
     let mut plan = chain(&["a"]);
     plan["steps"][0]["uses"] = json!("mine");
     assert_eq!(world.post("/v1/tasks", &plan).await.status, 422);
-    let me = json!({"worker": "w", "queues": ["default"], "handlers": [{"name": "mine", "effect": "none"}]});
+    let handler = json!({"name": "mine", "effect": "none"});
+    let me = json!({"worker": "w", "queues": ["default"], "handlers": [handler]});
     let fresh = World::open().await;
     assert!(fresh.post("/v1/workers", &me).await.json()["again_ms"].as_u64().unwrap() > 0);
     let task = fresh.submit(&plan).await;
@@ -168,4 +172,35 @@ async fn announced_handlers_may_be_used_and_silence_is_named() {
     let lonely = world.submit(&chain(&["b"])).await;
     let step = world.get(&format!("/v1/tasks/{lonely}/steps/b")).await.json();
     assert_eq!(step["waiting_for"], "no_worker");
+}
+
+#[tokio::test]
+async fn the_middle_of_a_long_log_comes_from_the_blobs() {
+    let world = World::open().await;
+    let task = world.submit(&chain(&["a"])).await;
+    world.claim().await;
+    let id = TaskId::parse(&task).unwrap();
+    let blob = world.api.blobs().put(&id, "0123456é89".into()).await.unwrap().name;
+    let log = AttemptLog {
+        head: "01".into(),
+        tail: "yz".into(),
+        omitted: 10,
+        blob: Some(blob),
+        ended: false,
+    };
+    let at = Attempt {
+        step: StepId::new("a").unwrap(),
+        attempt: 1,
+        epoch: 1,
+        worker: WorkerId::new("w").unwrap(),
+    };
+    assert!(world.api.claims().append_log(&id, &at, log).await.unwrap());
+    for (offset, text, next, dropped) in
+        [(0, "01", 2, 0), (2, "23456é89", 11, 0), (11, "yz", 14, 1), (14, "", 14, 0)]
+    {
+        let path = format!("/v1/tasks/{task}/steps/a/log?offset={offset}");
+        let page = world.get(&path).await.json();
+        assert_eq!(page["text"], text, "at {offset}");
+        assert_eq!((&page["next_offset"], &page["dropped_bytes"]), (&json!(next), &json!(dropped)));
+    }
 }

@@ -29,7 +29,7 @@ pub struct HealthArgs {
 /// Asks `/readyz`; ready is exit code 0.
 pub async fn execute(args: HealthArgs) -> Result<Exit, Failure> {
     let failed = |error: reqwest::Error| {
-        let message = format!("failed to ask {}: {}", args.admin_addr, error.without_url());
+        let message = format!("failed to ask {}: {}", args.admin_addr, cause(&error));
         Failure::new(message).and("is the process running, with this --admin-addr?")
     };
     let client = reqwest::Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).build();
@@ -40,4 +40,13 @@ pub async fn execute(args: HealthArgs) -> Result<Exit, Failure> {
     let shown = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES_MAX)]);
     look::line(text::plain_lines(&shown).trim_end())?;
     Ok(if ready { Exit::Completed } else { Exit::Error })
+}
+
+/// Gives the innermost cause: the outer ones say only that a request failed.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
 }

@@ -21,22 +21,31 @@ pub mod token;
 pub mod verify;
 pub mod worker;
 
+use std::time::Duration;
+
 use crate::args::Command;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::look;
 
+/// How long the end of the program may wait for threads that are blocked.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
+
 /// Carries out a command and says how the program ends.
 pub fn execute(command: Command) -> Exit {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let result = match runtime {
-        Ok(runtime) => runtime.block_on(dispatch(command)),
-        Err(error) => Err(Failure::new(format!("failed to start: {error}"))),
-    };
-    result.unwrap_or_else(|failure| {
+    run(command).unwrap_or_else(|failure| {
         failure.to_lines().iter().for_each(|line| look::note(line));
         failure.exit
     })
+}
+
+fn run(command: Command) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(format!("failed to start: {error}")))?;
+    let result = runtime.block_on(dispatch(command));
+    // Ends what still runs and closes the store, whatever a blocked thread does meanwhile.
+    runtime.shutdown_timeout(SHUTDOWN_MAX);
+    result
 }
 
 /// Shows what was wrong with a command line, or the help that was asked for.

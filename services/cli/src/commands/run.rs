@@ -143,7 +143,10 @@ impl Run<'_> {
         screen: &Screen,
     ) -> Result<Ended, Failure> {
         let view = connection.client.get(task).await?;
-        for line in self.head(&view) {
+        let state = text::plain(&self.args.data.display().to_string());
+        let place = self.place();
+        let whereabouts = format!("state in {state} · elsewhere: standfast explain {task}{place}");
+        for line in progress::head(&view, &whereabouts, &self.look) {
             screen.settled(&line)?;
         }
         let watch = Watch {
@@ -153,16 +156,6 @@ impl Run<'_> {
             look: self.look,
         };
         follow(&watch, screen).await
-    }
-
-    fn head(&self, task: &TaskView) -> [String; 2] {
-        let (kind, goal) = (text::plain(&task.kind), text::plain(&task.goal));
-        let state = text::plain(&self.args.data.display().to_string());
-        let (id, place) = (&task.id, self.place());
-        [
-            text::fit(&format!("{kind} · {goal}"), self.look.width),
-            format!("task {id} · state in {state} · elsewhere: standfast explain {id}{place}"),
-        ]
     }
 
     /// Keeps the artifacts as files and says how it ended.

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::look::{self, Look};
 use crate::plan_file::{PlanArgs, PlanFile};
-use crate::progress::{Screen, Watch, follow};
+use crate::progress::{Screen, Watch, follow, head};
 
 /// What may be typed.
 #[derive(Args, Debug)]
@@ -67,7 +67,7 @@ pub async fn submit(
     let of_plan = file.plan.get("idempotency_key").and_then(Value::as_str).map(str::to_owned);
     let key = key.map(str::to_owned).or(of_plan);
     let key = key.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-    let plan_dir = connection.loopback.then_some(file.dir);
+    let plan_dir = (connection.loopback && file.names_its_folder()).then_some(file.dir);
     let request = SubmitRequest { plan: file.plan, plan_dir };
     Ok(connection.client.submit_keyed(&request, &key).await?)
 }
@@ -105,7 +105,10 @@ async fn wait(
     let place = args.place.arguments();
     let screen = Screen::of(&look, args.json);
     let id = &submitted.id;
-    screen.settled(&format!("task {id} · elsewhere: standfast explain {id}{place}"))?;
+    let whereabouts = format!("elsewhere: standfast explain {id}{place}");
+    for line in head(&connection.client.get(id).await?, &whereabouts, &look) {
+        screen.settled(&line)?;
+    }
     let ended = tokio::select! {
         ended = follow(&watch, &screen) => ended?,
         _ = tokio::signal::ctrl_c() => {

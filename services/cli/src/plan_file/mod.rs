@@ -39,6 +39,30 @@ pub struct PlanFile {
     pub dir: String,
 }
 
+impl PlanFile {
+    /// Says whether the plan has a template that names its folder. Only then is the folder part
+    /// of what is submitted: an api that serves others refuses it, and the same plan from two
+    /// folders is the same plan.
+    pub fn names_its_folder(&self) -> bool {
+        let mut open = vec![&self.plan];
+        while let Some(value) = open.pop() {
+            match value {
+                Value::String(text) if names_folder(text) => return true,
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+                Value::Array(items) => open.extend(items),
+                Value::Object(fields) => open.extend(fields.values()),
+            }
+        }
+        false
+    }
+}
+
+/// Finds `plan.dir` in the forms in which an expression can write it.
+fn names_folder(text: &str) -> bool {
+    let packed: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
+    ["plan.dir", "plan[\"dir\"]", "plan['dir']"].iter().any(|form| packed.contains(form))
+}
+
 impl PlanArgs {
     /// Reads the file and sets the inputs.
     pub fn read(&self) -> Result<PlanFile, Failure> {
@@ -135,6 +159,16 @@ mod tests {
         let read = read(&file, &InputArgs { inputs: Vec::new() }).unwrap();
         assert_eq!(read.dir, folder.path().to_str().unwrap());
         assert_eq!(read.plan, json!({"kind": "k"}));
+    }
+
+    #[test]
+    fn a_plan_names_its_folder_only_where_it_says_so() {
+        let file =
+            |text: &str| PlanFile { plan: json!({"steps": [{"with": [text]}]}), dir: "".into() };
+        for text in ["${{ plan.dir }}/x", "${{ plan [ 'dir' ] }}", "${{ plan[\"dir\"] }}"] {
+            assert!(file(text).names_its_folder(), "{text}");
+        }
+        assert!(!file("a plan of the directory").names_its_folder());
     }
 
     #[test]

@@ -12,6 +12,13 @@ use crate::show::holds;
 use crate::show::quantities::{between, count, dollars, span};
 use crate::text;
 
+/// Says which task is followed; `whereabouts` is how to find it from elsewhere.
+pub fn head(task: &TaskView, whereabouts: &str, look: &Look) -> [String; 2] {
+    let (kind, goal) = (text::plain(&task.kind), text::plain(&task.goal));
+    let first = text::fit(&format!("{kind} · {goal}"), look.width);
+    [look.tone(Tone::Strong, &first), format!("task {} · {whereabouts}", text::plain(&task.id))]
+}
+
 /// A task that is followed no further.
 #[derive(Clone, Debug)]
 pub struct Ended {

@@ -4,7 +4,7 @@
 //! nothing here depends on what events are called. A reading beside the events tells what makes
 //! none: progress within an attempt, a silent worker, a worker that is missing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use standfast_domain::time::{Span, Time};
@@ -53,8 +53,12 @@ pub async fn follow(watch: &Watch<'_>, screen: &Screen) -> Result<Ended, Failure
     ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut rounds = 0;
     loop {
-        if let Some(ended) = following.ended()? {
-            return Ok(ended);
+        if following.exit().is_some() {
+            // The steps were read before the task: some may have settled in between.
+            following.reread().await?;
+            if let Some(exit) = following.exit() {
+                return following.end(exit);
+            }
         }
         tokio::select! {
             arrived = events.next() => match arrived? {
@@ -85,6 +89,17 @@ async fn end_of_events(client: &Client, task: &str) -> Result<Option<String>, Fa
     }
 }
 
+/// Steps that changed, with the start of the attempt that ended, where the event tells it.
+type Changed = BTreeMap<String, Option<String>>;
+
+fn note(changed: &mut Changed, event: EventView) {
+    if let Some(step) = event.step {
+        let started = event.data.get("started_at").and_then(|at| at.as_str()).map(str::to_owned);
+        let known = changed.entry(step).or_default();
+        *known = started.or(known.take());
+    }
+}
+
 /// The events, taken in by a task of their own so that waiting for them can be broken off.
 struct Events {
     arriving: mpsc::Receiver<Result<EventView, Error>>,
@@ -106,12 +121,13 @@ impl Events {
         Self { arriving, pump }
     }
 
-    /// Gives the steps that the events name which have arrived; nothing once the task ended.
-    async fn next(&mut self) -> Result<Option<BTreeSet<String>>, Failure> {
+    /// Gives what the events that have arrived tell; nothing once the task has ended.
+    async fn next(&mut self) -> Result<Option<Changed>, Failure> {
         let Some(first) = self.arriving.recv().await else { return Ok(None) };
-        let mut changed: BTreeSet<String> = first?.step.into_iter().collect();
+        let mut changed = Changed::new();
+        note(&mut changed, first?);
         while let Ok(event) = self.arriving.try_recv() {
-            changed.extend(event?.step);
+            note(&mut changed, event?);
         }
         Ok(Some(changed))
     }
@@ -131,6 +147,8 @@ struct Following<'a> {
     /// By id, with the place in the plan.
     steps: BTreeMap<String, (usize, StepView)>,
     shown: BTreeMap<String, (StepState, u32, u32)>,
+    /// When the last attempt of a step began, as events told it.
+    started: BTreeMap<String, String>,
     widths: Widths,
     /// Since when only a person can move the task.
     person_since: Option<Instant>,
@@ -146,6 +164,7 @@ impl<'a> Following<'a> {
             task,
             steps: BTreeMap::new(),
             shown: BTreeMap::new(),
+            started: BTreeMap::new(),
             widths: Widths::default(),
             person_since: None,
             waited: Span(0),
@@ -169,12 +188,15 @@ impl<'a> Following<'a> {
     }
 
     /// Reads the task and the steps that changed.
-    async fn changed(&mut self, changed: BTreeSet<String>) -> Result<(), Failure> {
-        let added = changed.iter().any(|step| !self.steps.contains_key(step));
+    async fn changed(&mut self, changed: Changed) -> Result<(), Failure> {
+        for (step, started) in &changed {
+            self.started.extend(started.iter().map(|at| (step.clone(), at.clone())));
+        }
+        let added = changed.keys().any(|step| !self.steps.contains_key(step));
         if added || changed.len() > SINGLE_READS_MAX {
             return self.reread().await;
         }
-        for step in changed {
+        for step in changed.into_keys() {
             let step = self.watch.client.step(self.watch.task, &step).await?;
             self.take(None, step)?;
         }
@@ -208,7 +230,8 @@ impl<'a> Following<'a> {
 
     /// Takes a step in, and shows it for good if it has settled or, where nothing is redrawn,
     /// come to a stand.
-    fn take(&mut self, place: Option<usize>, step: StepView) -> Result<(), Failure> {
+    fn take(&mut self, place: Option<usize>, mut step: StepView) -> Result<(), Failure> {
+        step.started_at = step.started_at.or_else(|| self.started.get(&step.id).cloned());
         let known = self.steps.get(&step.id).map(|(place, _)| *place);
         let place = place.or(known).unwrap_or(self.steps.len());
         let now = (step.state, step.round, step.attempt);
@@ -230,13 +253,14 @@ impl<'a> Following<'a> {
             .live(open.into_iter().map(|(_, step)| line(step, self.widths, &look)).collect());
     }
 
-    /// Says whether following is over, and how it ended.
-    fn ended(&self) -> Result<Option<Ended>, Failure> {
-        let exit = match Exit::of_ended(self.task.state) {
-            Some(exit) => exit,
-            None if needs_person(&self.task) && !self.watch.wait_for_people => Exit::NeedsPerson,
-            None => return Ok(None),
-        };
+    /// Gives the exit code if following is over.
+    fn exit(&self) -> Option<Exit> {
+        let stands_still = needs_person(&self.task) && !self.watch.wait_for_people;
+        Exit::of_ended(self.task.state).or(stands_still.then_some(Exit::NeedsPerson))
+    }
+
+    /// Ends the redrawing and says how it ended.
+    fn end(&self, exit: Exit) -> Result<Ended, Failure> {
         self.screen.finish();
         if exit == Exit::NeedsPerson && self.screen.is_live() {
             let held = self.steps.values().filter(|(_, step)| step.state == StepState::Held);
@@ -246,7 +270,7 @@ impl<'a> Following<'a> {
         }
         let steps = self.steps.values().map(|(_, step)| step);
         let work = steps.filter_map(work_of).fold(Span(0), |sum, span| Span(sum.0 + span.0));
-        Ok(Some(Ended { task: self.task.clone(), exit, work, waited: self.waited }))
+        Ok(Ended { task: self.task.clone(), exit, work, waited: self.waited })
     }
 }
 
@@ -303,6 +327,23 @@ mod tests {
     fn work_is_the_time_between_start_and_end() {
         assert_eq!(work_of(&step("a", StepState::Succeeded)), Some(Span(120)));
         assert_eq!(work_of(&step("a", StepState::Running)), None);
+    }
+
+    #[test]
+    fn events_tell_which_steps_changed_and_when_attempts_began() {
+        let event = |step: Option<&str>, data: serde_json::Value| EventView {
+            sequence: 1,
+            at: String::new(),
+            kind: String::new(),
+            actor: String::new(),
+            step: step.map(str::to_owned),
+            data,
+        };
+        let mut changed = Changed::new();
+        note(&mut changed, event(Some("a"), serde_json::json!({"started_at": "then"})));
+        note(&mut changed, event(Some("a"), serde_json::json!({})));
+        note(&mut changed, event(None, serde_json::Value::Null));
+        assert_eq!(changed, Changed::from([("a".to_owned(), Some("then".to_owned()))]));
     }
 
     #[test]

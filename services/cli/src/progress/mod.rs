@@ -14,6 +14,7 @@ use standfast_sdk::Client;
 use crate::failure::Failure;
 
 pub use end::Ended;
+pub use end::head;
 pub use end::left;
 pub use follow::Watch;
 pub use follow::follow;

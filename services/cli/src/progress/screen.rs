@@ -70,7 +70,6 @@ impl Screen {
                 lines.push(format!("  … and {more} more"));
             }
             bar.set_message(lines.join("\n"));
-            bar.tick();
         }
     }
 

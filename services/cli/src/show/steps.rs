@@ -1,9 +1,10 @@
 //! Steps, one a line: mark, name, handler, seconds, and what counts.
 
+use serde_json::{Map, Value};
 use standfast_protocol::holds::HoldView;
 use standfast_protocol::steps::{StepState, StepView, WaitingFor};
 
-use super::quantities::{between, bytes, span, when, when_both};
+use super::quantities::{between, bytes, count, span, when, when_both};
 use crate::look::{Look, Tone};
 use crate::text;
 
@@ -12,6 +13,8 @@ const NAME_WIDTH_MAX: usize = 28;
 const HANDLER_WIDTH_MAX: usize = 14;
 /// Columns of a duration.
 const TIME_WIDTH: usize = 7;
+/// Columns of an output that is shown instead of a summary.
+const OUTPUT_WIDTH_MAX: usize = 60;
 
 /// Widths that all lines of one task share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -137,11 +140,29 @@ fn succeeded(step: &StepView, summary: Option<String>) -> String {
     let files = step.artifacts.iter();
     let files = files.map(|file| format!("{}, {}", text::plain(&file.name), bytes(file.bytes)));
     let mut parts: Vec<String> = files.collect();
-    // The server's summary names the artifact too where there is nothing else to tell.
+    // A summary may name the artifact too where there is nothing else to tell.
+    let summary = summary.or_else(|| short_form(step.output.as_ref()?));
     parts.extend(summary.filter(|summary| {
         step.artifacts.iter().all(|file| !summary.contains(&text::plain(&file.name)))
     }));
     parts.join(" · ")
+}
+
+/// Says in a few words what an output is: a line itself, or how many lines there are.
+fn short_form(output: &Value) -> Option<String> {
+    let written = match output {
+        Value::Object(fields) => fields.get("stdout").unwrap_or(output),
+        other => other,
+    };
+    let Value::String(written) = written else {
+        let empty = written.is_null() || written.as_object().is_some_and(Map::is_empty);
+        return (!empty).then(|| text::fit(&text::plain(&written.to_string()), OUTPUT_WIDTH_MAX));
+    };
+    let mut lines = written.lines();
+    match (lines.next()?, lines.count() as u64) {
+        (only, 0) => Some(text::fit(&text::plain(only), OUTPUT_WIDTH_MAX)),
+        (_, more) => Some(count(more + 1, "line")),
+    }
 }
 
 fn failure(step: &StepView) -> String {
@@ -184,6 +205,8 @@ fn waiting(reason: WaitingFor, queue: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::look::samples::{pipe, terminal};
     use crate::show::samples;
@@ -222,6 +245,22 @@ mod tests {
     #[test]
     fn steps_in_a_pipe() {
         insta::assert_snapshot!(lines(&pipe()));
+    }
+
+    #[test]
+    fn an_output_is_told_in_a_few_words() {
+        let cases = [
+            (json!({"stdout": "a\nb\n"}), Some("2 lines")),
+            (json!({"stdout": "v1.2\u{1b}\n"}), Some("v1.2␛")),
+            (json!({"stdout": ""}), None),
+            (json!({"total": 7}), Some("{\"total\":7}")),
+            (json!("done"), Some("done")),
+            (json!({}), None),
+            (json!(null), None),
+        ];
+        for (output, expected) in cases {
+            assert_eq!(short_form(&output).as_deref(), expected, "{output}");
+        }
     }
 
     #[test]

@@ -1,0 +1,245 @@
+//! The six questions, answered as facts and as lines to show.
+
+mod next;
+mod stop;
+mod why;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use standfast_domain::ids::StepId;
+use standfast_domain::outcome::FailureClass;
+use standfast_domain::record::Definition;
+use standfast_domain::time::Time;
+use standfast_engine::registry::WorkerInfo;
+use standfast_protocol::artifacts::ArtifactView;
+use standfast_protocol::explain::{CurrentStep, Explain, ExplainedTask, Landed, Open, Stands};
+use standfast_protocol::holds::HoldClass;
+use standfast_protocol::steps::StepState;
+use standfast_protocol::tasks::{StepCounts, TaskState, TaskView};
+
+use super::text::{bytes, clock, count, line, money, names, plain, span};
+use super::{step, task};
+use crate::reads::{Live, Survey};
+
+/// Names that a list of the answers holds.
+pub(crate) const SHOWN_MAX: usize = 20;
+/// Artifacts that are named one by one.
+const ARTIFACTS_SHOWN: usize = 8;
+
+/// What the answers are made of.
+pub(crate) struct Facts<'a> {
+    pub survey: &'a Survey,
+    /// Of the current steps and what follows on them.
+    pub definitions: &'a BTreeMap<StepId, Definition>,
+    pub artifacts: &'a [ArtifactView],
+    /// The first of the plan's steps that are not settled.
+    pub pending: &'a [StepId],
+    pub workers: &'a [WorkerInfo],
+}
+
+/// Answers all six.
+pub(crate) fn explain(facts: &Facts<'_>) -> Explain {
+    let view = task::view(facts.survey);
+    Explain {
+        task: head(facts, &view),
+        stands: stands(facts, &view),
+        why: why::why(facts, &view),
+        next: next::next(facts, &view),
+        landed: landed(facts),
+        open: open(facts),
+        stop_now: stop::stop_now(facts, &view),
+    }
+}
+
+impl Facts<'_> {
+    fn now(&self) -> Time {
+        self.survey.now
+    }
+
+    fn word(&self, live: &Live) -> StepState {
+        let phase = &self.survey.base.header.phase;
+        step::state(phase, live.finally, &live.state, live.claim.is_some())
+    }
+
+    /// Walks the steps at work or held that the task still wants, oldest first.
+    fn current(&self) -> Vec<(&Live, StepState, Time)> {
+        let base = &self.survey.base;
+        let mut current: Vec<_> = self
+            .survey
+            .live
+            .iter()
+            .map(|live| (live, self.word(live)))
+            .filter(|(_, word)| *word != StepState::Cancelled)
+            .map(|(live, word)| {
+                (live, word, step::since(base, word, &live.state, live.claim.as_ref()))
+            })
+            .collect();
+        current.sort_by_key(|(live, _, since)| (*since, live.number));
+        current
+    }
+
+    fn running(&self) -> Vec<String> {
+        let running = self.survey.live.iter().filter(|live| live.claim.is_some());
+        running.map(|live| live.step.to_string()).collect()
+    }
+
+    /// Names what follows on a step, nearest first.
+    fn after(&self, from: &StepId) -> Vec<StepId> {
+        let mut seen = BTreeSet::from([from]);
+        let mut order: Vec<&StepId> = vec![from];
+        let mut at = 0;
+        while at < order.len() && order.len() <= SHOWN_MAX {
+            let dependents = self.definitions.get(order[at]).map(|found| &found.dependents[..]);
+            for dependent in dependents.unwrap_or_default() {
+                if seen.insert(&dependent.step) {
+                    order.push(&dependent.step);
+                }
+            }
+            at += 1;
+        }
+        order.into_iter().skip(1).take(SHOWN_MAX).cloned().collect()
+    }
+}
+
+fn ago(since: Time, now: Time) -> String {
+    span(now.since(since))
+}
+
+fn head(facts: &Facts<'_>, view: &TaskView) -> ExplainedTask {
+    let base = &facts.survey.base;
+    let (since, now) = (base.header.changed_at, facts.now());
+    let hold = view
+        .holds
+        .iter()
+        .find(|hold| (hold.class == HoldClass::Blocked) == (view.state == TaskState::Blocked));
+    let reason = match (view.state.is_ended(), hold) {
+        (false, Some(hold)) if !is_moving(view) => format!(": {}", hold.reason),
+        _ => String::new(),
+    };
+    let stalled = if view.stalled { " (stalled)" } else { "" };
+    let first = format!(
+        "{} {} · {}{reason}{stalled} since {} ({}) · owner {}",
+        view.kind,
+        view.id,
+        view.state,
+        clock(since, now),
+        ago(since, now),
+        view.owner
+    );
+    ExplainedTask {
+        id: view.id.clone(),
+        kind: view.kind.clone(),
+        goal: view.goal.clone(),
+        owner: view.owner.clone(),
+        at: now.rfc3339(),
+        text: vec![first],
+    }
+}
+
+fn is_moving(view: &TaskView) -> bool {
+    view.state == TaskState::Running
+}
+
+fn stands(facts: &Facts<'_>, view: &TaskView) -> Stands {
+    let current = facts.current();
+    let shown = current.iter().take(SHOWN_MAX).map(|(live, word, since)| CurrentStep {
+        step: live.step.to_string(),
+        number: live.number,
+        state: *word,
+        since: since.rfc3339(),
+        attempt: match (&live.claim, facts.definitions.get(&live.step)) {
+            (Some(claim), _) => claim.attempt,
+            (None, Some(definition)) => step::last_attempt(definition, &live.state, false),
+            (None, None) => live.state.attempt.saturating_sub(1),
+        },
+        worker: live.claim.as_ref().map(|claim| claim.worker.to_string()),
+    });
+    let shown: Vec<CurrentStep> = shown.collect();
+    let place = match &shown[..] {
+        [] => count(view.steps.total, "step"),
+        [one] => format!("step {} of {} `{}`", one.number, view.steps.total, one.step),
+        many => {
+            let list: Vec<&str> = many.iter().map(|one| one.step.as_str()).collect();
+            format!("{} of {}: {}", current.len(), count(view.steps.total, "step"), names(&list))
+        }
+    };
+    let attempts = count(view.attempts, "attempt");
+    let mut text = vec![format!(
+        "{place}; {} · {attempts}, {}",
+        counted(&view.steps),
+        money(view.cost_usd_micros)
+    )];
+    text.extend(view.checkpoint.as_ref().map(|name| format!("last checkpoint: {name}")));
+    text.extend(view.stop.as_ref().map(|stop| {
+        let why = stop.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        line(&format!("stop ({}) asked for by {} at {}{why}", stop.mode, stop.by, stop.at), 400)
+    }));
+    Stands {
+        state: view.state,
+        since: facts.survey.base.header.changed_at.rfc3339(),
+        stalled: view.stalled,
+        current: shown,
+        steps: view.steps.clone(),
+        attempts: view.attempts,
+        cost_usd_micros: view.cost_usd_micros,
+        limit_usd_micros: None,
+        checkpoint: view.checkpoint.clone(),
+        stop: view.stop.clone(),
+        text,
+    }
+}
+
+fn counted(counts: &StepCounts) -> String {
+    let each = [
+        (counts.succeeded, "succeeded"),
+        (counts.failed, "failed"),
+        (counts.skipped, "skipped"),
+        (counts.cancelled, "cancelled"),
+        (counts.running, "running"),
+        (counts.ready, "ready"),
+        (counts.retrying, "retrying"),
+        (counts.held, "held"),
+        (counts.pending, "pending"),
+    ];
+    let some = each.iter().filter(|(number, _)| *number > 0);
+    some.map(|(number, word)| format!("{number} {word}")).collect::<Vec<_>>().join(", ")
+}
+
+fn landed(facts: &Facts<'_>) -> Landed {
+    let artifacts = facts.artifacts;
+    let mut text: Vec<String> = artifacts
+        .iter()
+        .take(ARTIFACTS_SHOWN)
+        .map(|artifact| {
+            format!("{}: {} {}", artifact.step, plain(&artifact.name), bytes(artifact.bytes))
+        })
+        .collect();
+    match artifacts.len().saturating_sub(ARTIFACTS_SHOWN) {
+        0 => {}
+        more => text.push(format!("and {more} more artifacts")),
+    }
+    if text.is_empty() {
+        text.push("no artifacts; what handlers changed elsewhere stands in their logs".to_owned());
+    }
+    Landed { effects: Vec::new(), artifacts: artifacts.to_vec(), text }
+}
+
+/// A running attempt may be changing something now; of one that was lost it is not known.
+fn open(facts: &Facts<'_>) -> Open {
+    let in_flight = facts.running();
+    let lost = |live: &&Live| {
+        let failure = live.state.failure.as_ref();
+        live.claim.is_none() && failure.is_some_and(|last| last.class == FailureClass::Lost)
+    };
+    let uncertain: Vec<String> =
+        facts.survey.live.iter().filter(lost).map(|live| live.step.to_string()).collect();
+    let text = vec![format!(
+        "staged: none · in flight: {} · uncertain: {}",
+        names(&in_flight),
+        names(&uncertain)
+    )];
+    Open { staged: Vec::new(), in_flight, uncertain, text }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! 3: what comes next, by itself or on each answer.
+
+use standfast_domain::hold::HoldReason;
+use standfast_domain::ids::StepId;
+use standfast_domain::record::Status;
+use standfast_domain::time::Time;
+use standfast_protocol::explain::{Next, NextStep};
+use standfast_protocol::steps::StepState;
+use standfast_protocol::tasks::TaskView;
+
+use super::super::text::{clock, names};
+use super::{Facts, SHOWN_MAX};
+
+/// Lists what follows on the current steps.
+pub(super) fn next(facts: &Facts<'_>, view: &TaskView) -> Next {
+    let mut steps = Vec::new();
+    let mut text = Vec::new();
+    let mut moving: Vec<StepId> = Vec::new();
+    for (live, word, _) in facts.current().into_iter().take(SHOWN_MAX) {
+        let after = facts.after(&live.step);
+        let held = match &live.state.status {
+            Status::Held { hold } if word == StepState::Held => Some(hold.reason),
+            _ => None,
+        };
+        match held {
+            Some(HoldReason::Timer) | None => {
+                moving.extend(
+                    after.into_iter().filter(|step| !moving.contains(step)).collect::<Vec<_>>(),
+                );
+            }
+            Some(_) => text.push(after_answers(&live.step, after, &mut steps)),
+        }
+    }
+    if !moving.is_empty() {
+        let list: Vec<&str> = moving.iter().map(StepId::as_str).collect();
+        text.insert(0, format!("then: {}", names(&list)));
+        let by_itself = |step: &StepId| NextStep { step: step.to_string(), after: None };
+        steps.splice(0..0, moving.iter().take(SHOWN_MAX).map(by_itself));
+    }
+    let at = next_time(facts);
+    text.extend(at.map(|at| format!("a clock moves it at {}", clock(at, facts.now()))));
+    let finally: Vec<&str> = facts.survey.base.meta.finally.iter().map(StepId::as_str).collect();
+    if view.state.is_ended() {
+        text = vec!["nothing: it has ended".to_owned()];
+    } else if text.is_empty() {
+        text.push("the checks of completion, then the end".to_owned());
+    }
+    if !finally.is_empty() && !view.state.is_ended() {
+        text.push(format!("finally: {}", names(&finally)));
+    }
+    Next { steps, at: at.map(Time::rfc3339), text }
+}
+
+/// Says what follows on each answer to a failed step.
+fn after_answers(step: &StepId, after: Vec<StepId>, steps: &mut Vec<NextStep>) -> String {
+    let after: Vec<String> = after.iter().map(StepId::to_string).collect();
+    let again: Vec<String> =
+        std::iter::once(step.to_string()).chain(after.iter().cloned()).collect();
+    for (answer, list) in [("retry", &again), ("skip", &after)] {
+        steps.extend(
+            list.iter().map(|name| NextStep { step: name.clone(), after: Some(answer.to_owned()) }),
+        );
+    }
+    format!("retry: {} · skip: {}", names(&again), names(&after))
+}
+
+/// Finds the next moment at which a clock moves the task.
+fn next_time(facts: &Facts<'_>) -> Option<Time> {
+    let header = &facts.survey.base.header;
+    if header.state.is_final() {
+        return None;
+    }
+    let of_steps = facts.survey.live.iter().filter_map(|live| match &live.state.status {
+        Status::Retrying { at } => Some(*at),
+        Status::Held { hold } => hold.due,
+        Status::Ready { .. } => live.state.give_up_at,
+        Status::Pending
+        | Status::Succeeded { .. }
+        | Status::Failed { .. }
+        | Status::Skipped { .. } => None,
+    });
+    of_steps.chain(header.deadline_at).min()
+}

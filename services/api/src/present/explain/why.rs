@@ -1,0 +1,157 @@
+//! 2: why a task is not moving, and who or what can change that.
+
+use standfast_domain::plan::Uses;
+use standfast_domain::record::Status;
+use standfast_domain::time::Time;
+use standfast_protocol::explain::{NotStarting, Why};
+use standfast_protocol::holds::HoldView;
+use standfast_protocol::steps::{StepState, WaitingFor};
+use standfast_protocol::tasks::TaskView;
+
+use super::super::step;
+use super::super::text::{clock, line};
+use super::{Facts, SHOWN_MAX, ago};
+use crate::reads::Live;
+use crate::steps::waiting_for;
+
+/// Characters of a message within a line.
+const MESSAGE_CHARS_MAX: usize = 160;
+
+/// Lists holds, attempts and waits, each as a line that says what ends it.
+pub(super) fn why(facts: &Facts<'_>, view: &TaskView) -> Why {
+    let now = facts.now();
+    let mut waiting = Vec::new();
+    let mut text: Vec<String> = view.holds.iter().flat_map(hold_lines).collect();
+    for (live, word, since) in facts.current().into_iter().take(SHOWN_MAX) {
+        match word {
+            StepState::Running => text.push(running_line(live, now)),
+            StepState::Ready | StepState::Retrying => {
+                let found = not_starting(facts, live, since);
+                text.extend(not_starting_lines(facts, live, since, &found));
+                waiting.push(found);
+            }
+            StepState::Pending
+            | StepState::Held
+            | StepState::Succeeded
+            | StepState::Failed
+            | StepState::Skipped
+            | StepState::Cancelled => {}
+        }
+    }
+    if text.is_empty() {
+        text.push(quiet_line(view));
+    }
+    Why { holds: view.holds.clone(), waiting, text }
+}
+
+/// Says why a task has no step at work and no hold.
+fn quiet_line(view: &TaskView) -> String {
+    let failure = view.failure.as_ref().map(|failure| failure.message.as_str());
+    match (view.state.is_ended(), failure) {
+        (true, Some(failure)) => {
+            format!("it has failed and stays so: {}", line(failure, MESSAGE_CHARS_MAX))
+        }
+        (true, None) => format!("it is {} and stays so", view.state),
+        (false, _) => "it moves: its next steps are being released".to_owned(),
+    }
+}
+
+fn running_line(live: &Live, now: Time) -> String {
+    let name = &live.step;
+    let Some(claim) = &live.claim else { return format!("`{name}` runs") };
+    let details = claim
+        .details
+        .as_deref()
+        .map_or_else(String::new, |details| format!(": {}", line(details, MESSAGE_CHARS_MAX)));
+    let heard = match step::is_stalled(claim, now) {
+        true => format!("; its worker is silent and loses it at {}", clock(claim.expires_at, now)),
+        false => String::new(),
+    };
+    format!(
+        "`{name}` has run for {} on worker {} (attempt {}), until {} at most{heard}{details}",
+        ago(claim.started_at, now),
+        claim.worker,
+        claim.attempt,
+        clock(claim.ends_at, now)
+    )
+}
+
+fn not_starting(facts: &Facts<'_>, live: &Live, since: Time) -> NotStarting {
+    let definition = facts.definitions.get(&live.step);
+    NotStarting {
+        step: live.step.to_string(),
+        queue: definition.map_or_else(String::new, |found| found.plan.queue.to_string()),
+        since: since.rfc3339(),
+        waiting_for: definition.and_then(|found| waiting_for(found, &live.state, facts.workers)),
+        retry_at: match &live.state.status {
+            Status::Retrying { at } => Some(at.rfc3339()),
+            Status::Pending
+            | Status::Ready { .. }
+            | Status::Held { .. }
+            | Status::Succeeded { .. }
+            | Status::Failed { .. }
+            | Status::Skipped { .. } => None,
+        },
+    }
+}
+
+fn not_starting_lines(
+    facts: &Facts<'_>,
+    live: &Live,
+    since: Time,
+    found: &NotStarting,
+) -> Vec<String> {
+    let now = facts.now();
+    let name = &live.step;
+    if let Status::Retrying { at } = &live.state.status {
+        let why = live.state.failure.as_ref().map_or_else(String::new, |failure| {
+            format!(" after: {}", line(&failure.message, MESSAGE_CHARS_MAX))
+        });
+        let (at, attempt) = (clock(*at, now), live.state.attempt);
+        return vec![format!("`{name}` is tried again at {at} (attempt {attempt}){why}")];
+    }
+    let (waited, queue) = (ago(since, now), &found.queue);
+    let held = facts.survey.base.gate.holds.first();
+    match (found.waiting_for, held) {
+        (_, Some(hold)) => {
+            vec![format!("`{name}` is ready and waits for the hold `{}`", hold.reason)]
+        }
+        (Some(WaitingFor::NoWorker), None) => {
+            let handler = match facts.definitions.get(&live.step).map(|found| &found.plan.uses) {
+                Some(Uses::Handler(handler)) => handler.as_str(),
+                Some(Uses::Timer) | None => "timer",
+            };
+            vec![
+                format!(
+                    "`{name}` has waited {waited}: no_worker, no live worker of queue `{queue}` \
+                     has handler `{handler}`"
+                ),
+                format!("start one: standfast worker --queue {queue}"),
+            ]
+        }
+        (Some(other), None) => vec![format!("`{name}` has waited {waited}: {}", other.as_str())],
+        (None, None) => {
+            vec![format!("`{name}` has waited {waited} for a free worker of queue `{queue}`")]
+        }
+    }
+}
+
+/// Shows a hold: what happened, who ends it, and the commands.
+fn hold_lines(hold: &HoldView) -> Vec<String> {
+    let name = hold.step.as_ref().map_or("the task".to_owned(), |step| format!("`{step}`"));
+    let until = match (&hold.deadline, &hold.then) {
+        (Some(deadline), Some(then)) => format!(" Ends by itself at {deadline} ({then})."),
+        (Some(deadline), None) => format!(" Ends by itself at {deadline}."),
+        (None, _) => " No deadline.".to_owned(),
+    };
+    let mut lines = vec![
+        format!("{name} is held: {}: {}", hold.reason, line(&hold.message, MESSAGE_CHARS_MAX)),
+        format!("{} can end it.{until}", hold.ends_by.join(" or ")),
+    ];
+    let width = hold.answers.iter().map(|answer| answer.command.len()).max().unwrap_or(0);
+    for answer in &hold.answers {
+        let mark = if hold.suggested.as_ref() == Some(&answer.answer) { ">" } else { " " };
+        lines.push(format!("{mark} {:width$}  ({})", answer.command, answer.effect));
+    }
+    lines
+}

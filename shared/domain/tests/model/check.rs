@@ -1,0 +1,223 @@
+//! What is watched over the whole life of a task, and checked after each commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use standfast_domain::decide::Submission;
+use standfast_domain::event::{Change, Event, FIRST_HASH, decode_event, verify_event};
+use standfast_domain::evolve::evolve;
+use standfast_domain::ids::{StepId, TaskId};
+use standfast_domain::index::entries;
+use standfast_domain::invariants::{Records, faults};
+use standfast_domain::record::{Header, Key, Phase, Record, Status};
+use standfast_domain::refusal::Halt;
+use standfast_domain::time::Time;
+use standfast_domain::view::View;
+
+use super::store::Store;
+
+/// What has happened so far.
+pub struct Watch {
+    finally: BTreeSet<StepId>,
+    max_attempts: BTreeMap<StepId, u32>,
+    charged: BTreeMap<StepId, u32>,
+    settled: BTreeSet<StepId>,
+    claimed: BTreeSet<(StepId, u32)>,
+    ended: BTreeSet<(StepId, u32)>,
+    last: Time,
+    pub stopped: bool,
+    pub history: Vec<Change>,
+}
+
+impl Watch {
+    pub fn new(submission: &Submission) -> Self {
+        let plan = &submission.plan;
+        let all = plan.steps.iter().chain(&plan.finally);
+        Self {
+            finally: plan.finally.iter().map(|step| step.id.clone()).collect(),
+            max_attempts: all.map(|s| (s.id.clone(), s.retry.max_attempts)).collect(),
+            charged: BTreeMap::new(),
+            settled: BTreeSet::new(),
+            claimed: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            last: Time(0),
+            stopped: false,
+            history: Vec::new(),
+        }
+    }
+
+    /// Checks a commit that was applied over the records `before`.
+    pub fn commit(&mut self, task: &TaskId, store: &mut Store, before: &Records, events: &[Event]) {
+        let now = store.records();
+        for event in events {
+            self.event(event, before);
+        }
+        let found = faults(&now);
+        assert!(found.is_empty(), "{found:#?}\nafter {:#?}", self.history);
+        self.immutable(before, &now);
+        self.indexes(task, store, &now);
+    }
+
+    fn event(&mut self, event: &Event, before: &Records) {
+        self.history.push(event.change.clone());
+        let trail = &self.history;
+        if event.change.is_logged() {
+            assert!(event.at >= self.last, "time goes back: {trail:#?}");
+            self.last = event.at;
+        }
+        match &event.change {
+            Change::StopRequested { .. } => self.stopped = true,
+            Change::StepReady { step, afresh, .. } => {
+                let allowed = !self.stopped || self.finally.contains(step);
+                assert!(allowed, "`{step}` starts after a stop: {trail:#?}");
+                assert!(!self.settled.contains(step), "settled `{step}` starts: {trail:#?}");
+                if *afresh {
+                    self.charged.remove(step);
+                }
+            }
+            Change::StepClaimed { step, claim } => {
+                let allowed = !self.stopped || self.finally.contains(step);
+                assert!(allowed, "`{step}` is claimed after a stop: {trail:#?}");
+                let new = self.claimed.insert((step.clone(), claim.attempt));
+                assert!(new, "attempt {} of `{step}` is used again: {trail:#?}", claim.attempt);
+            }
+            Change::AttemptFailed { step, attempt, charged, .. } => {
+                self.attempt_ends(step, *attempt, before);
+                let count = self.charged.entry(step.clone()).or_default();
+                *count += u32::from(*charged);
+                let most = self.max_attempts.get(step).copied().unwrap_or(1);
+                assert!(*count <= most, "`{step}` had {count} attempts: {:#?}", self.history);
+            }
+            Change::StepSucceeded { step, attempt, .. } => {
+                self.attempt_ends(step, *attempt, before);
+                self.settled.insert(step.clone());
+            }
+            Change::StepFailed { step, .. }
+            | Change::StepSkipped { step, .. }
+            | Change::TimerFired { step } => {
+                let new = self.settled.insert(step.clone());
+                assert!(new, "`{step}` settles twice: {trail:#?}");
+            }
+            Change::RoundOpened { steps, .. } => {
+                for (step, _) in steps {
+                    self.settled.remove(step);
+                    self.charged.remove(step);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An attempt ends once, and only by what stands in its claim.
+    fn attempt_ends(&mut self, step: &StepId, attempt: u32, before: &Records) {
+        let held = match before.get(&Key::Claim(step.clone())) {
+            Some(Record::Claim(claim)) => claim.attempt == attempt,
+            _ => self.claimed.contains(&(step.clone(), attempt)), // claimed in the same batch
+        };
+        assert!(held, "attempt {attempt} of `{step}` ends, not held: {:#?}", self.history);
+        let new = self.ended.insert((step.clone(), attempt));
+        assert!(new, "attempt {attempt} of `{step}` ends twice: {:#?}", self.history);
+    }
+
+    fn immutable(&self, before: &Records, now: &Records) {
+        for (key, record) in before.iter().filter(|(key, _)| key.is_immutable()) {
+            assert_eq!(now.get(key), Some(record), "{key:?} changes: {:#?}", self.history);
+        }
+    }
+
+    /// The indexes hold the entries of the records; of a ready step that is claimed, or whose
+    /// attempt ended in an ending task, none in the ready index; after the end some are gone.
+    fn indexes(&self, task: &TaskId, store: &mut Store, now: &Records) {
+        let mut wanted = BTreeSet::new();
+        for (key, record) in now {
+            let claimed = match key {
+                Key::Step(step) => now.contains_key(&Key::Claim(step.clone())),
+                _ => false,
+            };
+            let own = entries(task, key, record).into_iter();
+            wanted.extend(own.filter(|(index, _)| !claimed || !index.starts_with("ready:")));
+        }
+        let header = store.header();
+        let starts = matches!(header.phase, Phase::Main | Phase::Finally { .. });
+        let closing = header.phase == Phase::Main || header.state.is_final();
+        let extra: Vec<_> = store.indexes.difference(&wanted).collect();
+        assert!(extra.is_empty(), "entries of nothing: {extra:?}\nafter {:#?}", self.history);
+        let missing = wanted.difference(&store.indexes).filter(|(index, member)| {
+            let ready = index.starts_with("ready:");
+            let of_plan = !self.finally.iter().any(|step| member.ends_with(&format!("|{step}")));
+            let excused = ready && (!starts || (header.phase != Phase::Main && of_plan));
+            !excused && !(header.state.is_final() && !header.uncleared && !closing_entry(index))
+        });
+        let missing: Vec<_> = missing.collect();
+        assert!(
+            missing.is_empty() || (closing && header.state.is_final()),
+            "entries are missing: {missing:?}\nafter {:#?}",
+            self.history
+        );
+    }
+
+    /// Folding the log over the immutable records gives the mutable ones.
+    pub fn fold(&self, task: &TaskId, store: &mut Store) {
+        let mut view = View::new(task.clone());
+        let mut hash = FIRST_HASH.to_owned();
+        for (number, bytes) in (0..).zip(store.events.clone()) {
+            hash = verify_event(number, &bytes, &hash).expect("the chain is whole");
+            let event = decode_event(number, &bytes).expect("an event reads back").event;
+            fold_one(&mut view, store, &event);
+        }
+        let stored = store.header();
+        assert_eq!(stored.hash, hash, "the header names the last event");
+        for (key, record) in store.records() {
+            let folded = match (&key, view.get(&key).ok().flatten()) {
+                (Key::Header, Some(Record::Header(header))) => {
+                    let (next_event, hash) = (stored.next_event, stored.hash.clone());
+                    Some(Record::Header(Header { next_event, hash, ..header.clone() }))
+                }
+                (Key::Gate | Key::Step(_), folded) => folded.cloned(),
+                _ => continue,
+            };
+            assert_eq!(folded, Some(record), "{key:?} is not what the log gives");
+        }
+    }
+
+    /// Says whether a step has settled.
+    pub fn is_settled(&self, step: &StepId) -> bool {
+        self.settled.contains(step)
+    }
+}
+
+fn closing_entry(index: &str) -> bool {
+    index.starts_with("state:") || index == "tasks"
+}
+
+fn fold_one(view: &mut View, store: &mut Store, event: &Event) {
+    loop {
+        let savepoint = view.savepoint();
+        match evolve(view, event) {
+            Ok(()) => {
+                view.todo.clear();
+                return;
+            }
+            Err(Halt::Need(keys)) => {
+                view.rollback(savepoint);
+                for key in keys {
+                    match key.is_immutable() {
+                        true => {
+                            let (record, _) = store.load(&key);
+                            view.load(key, record, None);
+                        }
+                        false => view.load_absent(key),
+                    }
+                }
+            }
+            Err(Halt::Refuse(refusal)) => panic!("an event does not follow: {refusal}"),
+        }
+    }
+}
+
+/// Gives the status of a step.
+pub fn status(store: &mut Store, step: &StepId) -> Option<Status> {
+    match store.load(&Key::Step(step.clone())).0 {
+        Some(Record::Step(state)) => Some(state.status),
+        _ => None,
+    }
+}

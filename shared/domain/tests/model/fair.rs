@@ -1,0 +1,226 @@
+//! What a patient world does: workers claim and complete, timers fire, holds are answered.
+
+use standfast_domain::decide::{Command, TimerKind};
+use standfast_domain::hold::{Answer, HoldReason};
+use standfast_domain::ids::{StepId, WorkerId};
+use standfast_domain::index::{TIMERS, TimerEntry, WORK, parse_ready_member};
+use standfast_domain::outcome::{Failure, FailureClass, Outcome, Success};
+use standfast_domain::plan::StepPlan;
+use standfast_domain::record::{Claim, Header, Key, Payload, Phase, Record, Status};
+use standfast_domain::refusal::Refusal;
+use standfast_domain::time::Span;
+use standfast_domain::view::Attempt;
+
+use super::plans::id;
+use super::world::{Said, World};
+
+/// Rounds of fairness after which a task must have ended.
+const ROUNDS_MAX: usize = 400;
+
+/// Makes a success that adds steps.
+pub fn success(then: Vec<StepPlan>) -> Outcome {
+    let output = Payload::Inline(serde_json::json!({ "ok": true }));
+    Outcome::Succeeded(Success { output, artifacts: Vec::new(), checkpoint: None, then })
+}
+
+/// Makes a failure.
+pub fn failure(class: FailureClass) -> Outcome {
+    Outcome::Failed(Failure::new(class, format!("it failed: {}", class.as_str())))
+}
+
+impl World {
+    /// Claims a step for a worker.
+    pub fn claim(&mut self, process: usize, step: &str, worker: &str) -> Said {
+        self.run(process, claim_command(step, worker))
+    }
+
+    /// Gives the claim on a step.
+    pub fn claim_of(&mut self, step: &str) -> Option<Claim> {
+        match self.store.load(&Key::Claim(id(step))).0 {
+            Some(Record::Claim(claim)) => Some(claim),
+            _ => None,
+        }
+    }
+
+    /// Names the attempt that runs.
+    pub fn attempt_of(&mut self, step: &str) -> Attempt {
+        let claim = self.claim_of(step).unwrap_or_else(|| panic!("`{step}` is not claimed"));
+        let Claim { attempt, epoch, worker, .. } = claim;
+        Attempt { step: id(step), attempt, epoch, worker }
+    }
+
+    /// Completes an attempt.
+    pub fn complete(&mut self, process: usize, at: Attempt, outcome: Outcome) -> Said {
+        let (outcome, added) = (Box::new(outcome), Vec::new());
+        let command = Command::CompleteAttempt { at, outcome, added, cost_usd_micros: 1 };
+        self.run(process, command)
+    }
+
+    /// Claims a step and completes the attempt.
+    pub fn work(&mut self, step: &str, outcome: Outcome) {
+        let said = self.claim(0, step, "w1");
+        assert_eq!(said, Ok(true), "`{step}` is claimed");
+        let at = self.attempt_of(step);
+        assert_eq!(self.complete(0, at, outcome), Ok(true), "`{step}` is completed");
+    }
+
+    /// Answers a step or the task.
+    pub fn answer(&mut self, step: Option<&str>, answer: Answer) -> Said {
+        self.run(0, Command::Answer { step: step.map(id), answer, note: None })
+    }
+
+    /// Stops the task.
+    pub fn stop(&mut self) -> Said {
+        self.run(1, Command::Stop { reason: None })
+    }
+
+    /// Fires a timer of a step or of the task.
+    pub fn fire(&mut self, step: Option<&str>, kind: TimerKind) -> Said {
+        self.run(0, Command::FireTimer { step: step.map(id), kind })
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, secs: u64) {
+        self.now = self.now.after(Span::from_secs(secs));
+    }
+
+    /// Carries out all that the `work` index calls for, until it calls for no more.
+    pub fn sweep_all(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            let events = self.store.events.len();
+            for member in self.store.members(WORK) {
+                self.sweep(0, &member);
+            }
+            if self.store.events.len() == events {
+                return;
+            }
+        }
+        panic!("the work index never rests: {:#?}", self.watch.history);
+    }
+
+    /// Gives the header.
+    pub fn header(&mut self) -> Header {
+        self.store.header()
+    }
+
+    /// Gives the word for a step's status.
+    pub fn word(&mut self, step: &str) -> &'static str {
+        match super::check::status(&mut self.store, &id(step)) {
+            None | Some(Status::Pending) => "pending",
+            Some(Status::Ready { .. }) => "ready",
+            Some(Status::Retrying { .. }) => "retrying",
+            Some(Status::Held { .. }) => "held",
+            Some(Status::Succeeded { .. }) => "succeeded",
+            Some(Status::Failed { .. }) => "failed",
+            Some(Status::Skipped { .. }) => "skipped",
+        }
+    }
+
+    /// Lists the ready steps of all queues that nobody has claimed.
+    pub fn ready(&self) -> Vec<StepId> {
+        let members = self.store.members("ready:default");
+        members.iter().filter_map(|member| Some(parse_ready_member(member)?.2)).collect()
+    }
+
+    /// Lists the steps that are held, and why.
+    pub fn held(&self) -> Vec<(StepId, HoldReason)> {
+        let records = self.store.records();
+        let each = records.iter().filter_map(|(key, record)| match (key, record) {
+            (Key::Step(step), Record::Step(state)) => match &state.status {
+                Status::Held { hold } => Some((step.clone(), hold.reason)),
+                _ => None,
+            },
+            _ => None,
+        });
+        each.collect()
+    }
+
+    /// Lists the attempts that run.
+    pub fn running(&self) -> Vec<Attempt> {
+        let records = self.store.records();
+        let each = records.iter().filter_map(|(key, record)| match (key, record) {
+            (Key::Claim(step), Record::Claim(claim)) => Some(Attempt {
+                step: step.clone(),
+                attempt: claim.attempt,
+                epoch: claim.epoch,
+                worker: claim.worker.clone(),
+            }),
+            _ => None,
+        });
+        each.collect()
+    }
+
+    /// Drives the task to its end.
+    pub fn drive(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            self.sweep_all();
+            if self.header().state.is_final() {
+                break;
+            }
+            for at in self.running() {
+                let said = self.complete(0, at, success(Vec::new()));
+                assert_eq!(said, Ok(true), "a running attempt completes");
+            }
+            for step in self.ready() {
+                match self.claim(0, step.as_str(), "w1") {
+                    Ok(_) | Err(Refusal::NotClaimable { .. }) => {}
+                    Err(other) => panic!("a ready step is not claimed: {other}"),
+                }
+            }
+            self.answer_all();
+            self.fire_next();
+        }
+        self.sweep_all();
+        let header = self.header();
+        let trail = &self.watch.history;
+        assert!(header.state.is_final(), "it does not end: {header:#?}\n{trail:#?}");
+        let work = self.store.members(WORK);
+        assert!(work.is_empty(), "work is left after the end: {work:?}\n{trail:#?}");
+        if self.watch.stopped {
+            assert_eq!(header.state.as_str(), "cancelled", "a stop ends otherwise: {trail:#?}");
+        }
+        self.watch.fold(&self.task, &mut self.store);
+    }
+
+    fn answer_all(&mut self) {
+        while self.header().task_holds > 0 {
+            let Some(Record::Gate(gate)) = self.store.load(&Key::Gate).0 else { return };
+            let answer = match gate.holds[0].reason {
+                HoldReason::Verification => Answer::Skip,
+                _ => Answer::Retry,
+            };
+            assert_eq!(self.answer(None, answer), Ok(true), "a hold of the task is answered");
+        }
+        if self.header().phase != Phase::Main {
+            return;
+        }
+        for (step, reason) in self.held() {
+            if reason != HoldReason::Timer && self.word(step.as_str()) == "held" {
+                let said = self.answer(Some(step.as_str()), Answer::Skip);
+                assert_eq!(said, Ok(true), "a held step is answered");
+            }
+        }
+    }
+
+    fn fire_next(&mut self) {
+        let members = self.store.members(TIMERS);
+        let timers = members.iter().filter_map(|member| TimerEntry::parse(member));
+        let due = timers.filter(|timer| timer.kind != TimerKind::Remove);
+        for timer in due.collect::<Vec<_>>() {
+            self.now = self.now.max(timer.due);
+            let step = timer.step.as_ref().map(StepId::as_str);
+            assert!(self.fire(step, timer.kind).is_ok(), "a timer is refused: {timer:?}");
+        }
+    }
+}
+
+/// Makes the command that claims a step.
+pub fn claim_command(step: &str, worker: &str) -> Command {
+    Command::ClaimStep {
+        step: id(step),
+        attempt: None,
+        worker: WorkerId::new(worker).expect("a name"),
+        length: Span::from_secs(30),
+        handlers: None,
+    }
+}

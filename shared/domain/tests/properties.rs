@@ -1,0 +1,151 @@
+//! Whatever plan and whatever order of commands: the rules hold after every commit.
+
+mod model;
+
+use model::fair::{claim_command, failure, success};
+use model::plans::{self, draw, id};
+use model::world::World;
+use proptest::prelude::*;
+use standfast_domain::decide::{Addition, Command, TimerKind};
+use standfast_domain::hold::Answer;
+use standfast_domain::index::{TIMERS, TimerEntry, WORK};
+use standfast_domain::outcome::{FailureClass, Outcome};
+use standfast_domain::view::Attempt;
+
+/// One thing that somebody does.
+#[derive(Clone, Debug)]
+struct Deed {
+    kind: u8,
+    process: usize,
+    which: u8,
+    how: u8,
+    then: Vec<plans::Draw>,
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let then = prop_oneof![8 => Just(Vec::new()), 1 => prop::collection::vec(draw(), 1..4)];
+    (0..40u8, 0..2usize, any::<u8>(), any::<u8>(), then)
+        .prop_map(|(kind, process, which, how, then)| Deed { kind, process, which, how, then })
+}
+
+/// Everything that was ever seen, to be said again later.
+#[derive(Default)]
+struct Past {
+    attempts: Vec<Attempt>,
+    outcomes: Vec<(Attempt, Command)>,
+    added: usize,
+}
+
+fn pick<T: Clone>(list: &[T], which: u8) -> Option<T> {
+    list.get(usize::from(which) % list.len().max(1)).cloned()
+}
+
+const CLASSES: [FailureClass; 6] = [
+    FailureClass::Retryable,
+    FailureClass::Permanent,
+    FailureClass::RateLimited,
+    FailureClass::Timeout,
+    FailureClass::Cancelled,
+    FailureClass::Lost,
+];
+
+fn completion(past: &mut Past, deed: &Deed, at: Attempt) -> Command {
+    let (mut then, mut added) = (Vec::new(), Vec::<Addition>::new());
+    if !deed.then.is_empty() {
+        past.added += 1;
+        (then, added) = plans::steps(&deed.then, &format!("x{}.", past.added));
+    }
+    let outcome: Outcome = match deed.how % 10 {
+        0..=5 => success(then),
+        how => failure(CLASSES[usize::from(how + deed.which) % CLASSES.len()]),
+    };
+    Command::CompleteAttempt { at, outcome: Box::new(outcome), added, cost_usd_micros: 3 }
+}
+
+fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
+    let running = world.running();
+    let held = world.held();
+    let worker = ["w1", "w2", "w3"][usize::from(deed.how % 3)];
+    Some(match deed.kind {
+        0..=11 => claim_command(pick(&world.ready(), deed.which)?.as_str(), worker),
+        12..=21 => completion(past, deed, pick(&running, deed.which)?),
+        22 => Command::RenewClaim { at: pick(&past.attempts, deed.which)?, details: None },
+        23 => Command::HandBack { at: pick(&running, deed.which)?, why: "draining".to_owned() },
+        24 => completion(past, deed, pick(&past.attempts, deed.which)?),
+        25 => pick(&past.outcomes, deed.which)?.1,
+        26 | 27 => {
+            let at = pick(&running, deed.which)?;
+            let proven = deed.how % 2 == 0;
+            Command::ExpireClaim { step: at.step, attempt: at.attempt, proven }
+        }
+        28..=31 => {
+            let members = world.store.members(TIMERS);
+            let entry = TimerEntry::parse(&pick(&members, deed.which)?)?;
+            if entry.kind != TimerKind::Remove && deed.how % 3 > 0 {
+                world.now = world.now.max(entry.due);
+            }
+            Command::FireTimer { step: entry.step, kind: entry.kind }
+        }
+        32..=35 => {
+            let answer = [Answer::Retry, Answer::Skip][usize::from(deed.how % 2)];
+            let step = Some(pick(&held, deed.which)?.0);
+            Command::Answer { step, answer, note: None }
+        }
+        36 | 37 => {
+            let answers = [Answer::Retry, Answer::Retry, Answer::Skip];
+            let answer = answers[usize::from(deed.how % 3)];
+            Command::Answer { step: None, answer, note: None }
+        }
+        38 if deed.how % 8 == 0 => Command::Stop { reason: None },
+        38 => Command::HandBack { at: pick(&past.attempts, deed.which)?, why: String::new() },
+        _ => claim_command(&format!("s{}", deed.which % 12), worker),
+    })
+}
+
+fn live(submission: standfast_domain::decide::Submission, seed: u64, room: usize, deeds: &[Deed]) {
+    let mut world = World::new(submission, seed, room);
+    let mut past = Past::default();
+    for part in deeds.chunks(2) {
+        let process = part[0].process;
+        let mut batch = Vec::new();
+        for deed in part {
+            if let Some(member) = pick(&world.store.members(WORK), deed.which) {
+                world.sweep(process, &member);
+            }
+            world.now = world.now.after(standfast_domain::time::Span(u64::from(deed.how) * 4));
+            batch.extend(command(&mut world, &mut past, deed));
+            if deed.process == 0 {
+                world.execute(process, &std::mem::take(&mut batch));
+            }
+            past.attempts.extend(world.running());
+        }
+        let told = batch.iter().filter_map(|command| match command {
+            Command::CompleteAttempt { at, .. } => Some((at.clone(), command.clone())),
+            _ => None,
+        });
+        past.outcomes.extend(told);
+        if !batch.is_empty() {
+            world.execute(process, &batch);
+        }
+    }
+    world.watch.fold(&world.task, &mut world.store);
+    world.drive();
+    for step in world.store.members("claims") {
+        panic!("a claim is left: {step}");
+    }
+    let _ = id("s0");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_plan_under_any_schedule_keeps_the_rules_and_ends(
+        submission in plans::submissions(),
+        seed in any::<u64>(),
+        room in prop_oneof![Just(0usize), 1..6usize, Just(250)],
+        deeds in prop::collection::vec(deed(), 0..80),
+    ) {
+        live(submission, seed, room, &deeds);
+    }
+}

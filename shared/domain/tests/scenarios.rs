@@ -1,0 +1,429 @@
+//! Lives of single tasks, each around one rule that is easily broken.
+
+mod model;
+
+use model::check::status;
+use model::fair::{failure, success};
+use model::plans::{id, plan, redo, step, submission};
+use model::world::World;
+use standfast_domain::decide::{Addition, Command, TimerKind};
+use standfast_domain::event::Change;
+use standfast_domain::hold::{Answer, HoldReason};
+use standfast_domain::index::WORK;
+use standfast_domain::outcome::{FailureClass, Outcome};
+use standfast_domain::plan::{Deadline, DeadlineThen, OnFailure, StepPlan, Uses, When};
+use standfast_domain::record::{Key, Record, Status, TaskState};
+use standfast_domain::refusal::Refusal;
+use standfast_domain::time::Span;
+
+/// Room for all that follows, as the engine gives it.
+const ROOM: usize = 250;
+
+fn given(steps: Vec<StepPlan>) -> World {
+    World::new(submission(plan(steps, Vec::new())), 0, ROOM)
+}
+
+fn done() -> Outcome {
+    success(Vec::new())
+}
+
+fn broken() -> Outcome {
+    failure(FailureClass::Permanent)
+}
+
+fn with(on_failure: OnFailure, plan: StepPlan) -> StepPlan {
+    StepPlan { on_failure: Some(on_failure), ..plan }
+}
+
+fn expire(world: &mut World, step: &str, proven: bool) {
+    let attempt = world.attempt_of(step).attempt;
+    let said = world.run(1, Command::ExpireClaim { step: id(step), attempt, proven });
+    assert!(said.is_ok(), "{said:?}");
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("d{n:03}")).collect()
+}
+
+#[test]
+fn two_checks_that_redo_the_same_draft_share_a_round() {
+    let checks = [redo("b", &["a"], "a", 2), redo("c", &["a"], "a", 2)];
+    let mut world = given([vec![step("a", &[])], checks.to_vec()].concat());
+    world.work("a", done());
+    world.work("b", broken());
+    world.work("c", broken());
+    assert_eq!(world.word("a"), "ready");
+    world.work("a", done());
+    assert_eq!((world.word("b"), world.word("c")), ("ready", "ready"));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn a_round_ends_the_attempts_of_an_overlapping_one_uncharged() {
+    let checks = [redo("b", &["a"], "a", 2), redo("c", &["a"], "a", 2)];
+    let mut world = given([vec![step("a", &[])], checks.to_vec()].concat());
+    world.work("a", done());
+    assert_eq!(world.claim(0, "c", "w2"), Ok(true));
+    world.work("b", broken());
+    assert_eq!(world.claim(0, "a", "w3"), Ok(true));
+    let (old, at) = (world.attempt_of("a"), world.attempt_of("c"));
+    assert_eq!(world.complete(0, at, broken()), Ok(true));
+    assert_eq!(world.claim_of("a"), None);
+    assert!(matches!(world.complete(1, old, done()), Err(Refusal::Fenced { .. })));
+    world.drive();
+}
+
+#[test]
+fn a_claim_that_another_process_gives_meanwhile_survives_no_new_round() {
+    let checks = [redo("b", &["a"], "a", 2), redo("c", &["a"], "a", 2)];
+    let mut world = given([vec![step("a", &[])], checks.to_vec()].concat());
+    world.work("a", done());
+    assert_eq!(world.claim(0, "c", "w2"), Ok(true));
+    world.work("b", broken());
+    let at = world.attempt_of("c");
+    // Process 0 still believes that nobody has claimed `a`.
+    assert_eq!(world.claim(1, "a", "w3"), Ok(true));
+    assert_eq!(world.complete(0, at, broken()), Ok(true));
+    assert_eq!(world.claim_of("a"), None);
+    world.drive();
+}
+
+#[test]
+fn a_redo_within_a_redo_keeps_the_outer_one_waiting() {
+    let steps =
+        vec![step("a", &[]), redo("b", &["a"], "a", 3), redo("c", &["b"], "a", 3), step("d", &["c"])];
+    let mut world = given(steps);
+    world.work("a", done());
+    world.work("b", done());
+    world.work("c", broken());
+    world.work("a", done());
+    world.work("b", broken()); // the inner redo, within the round of the outer one
+    world.work("a", done());
+    world.work("b", done());
+    assert_eq!(world.word("c"), "ready");
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn a_redone_adder_adds_other_steps_and_its_dependents_wait_for_them() {
+    let mut world = given(vec![step("a", &[]), redo("b", &["a"], "a", 2), redo("c", &["a"], "a", 2)]);
+    world.work("a", success(vec![step("x1", &[])]));
+    world.work("x1", done());
+    world.work("b", broken());
+    world.work("a", success(vec![step("x2", &[]), step("x3", &["x2"])]));
+    assert_eq!(world.word("b"), "pending");
+    world.work("c", broken()); // `a` is settled and still owes
+    world.work("a", done());
+    assert_eq!((world.word("b"), world.word("c")), ("pending", "pending"));
+    world.work("x2", done());
+    world.work("x3", done());
+    assert_eq!((world.word("b"), world.word("c")), ("ready", "ready"));
+    world.drive();
+}
+
+#[test]
+fn dependents_of_an_adder_wait_for_what_its_steps_add() {
+    let mut world = given(vec![step("a", &[]), step("b", &["a"])]);
+    world.work("a", success(vec![step("x", &[])]));
+    world.work("x", success(vec![step("y", &[])]));
+    world.work("y", success(vec![step("z", &[])]));
+    assert_eq!(world.word("b"), "pending");
+    world.work("z", done());
+    assert_eq!(world.word("b"), "ready");
+    world.drive();
+}
+
+#[test]
+fn an_added_step_counts_the_adding_one_among_its_needs() {
+    let mut world = given(vec![step("a", &[])]);
+    world.work("a", success(vec![step("x", &[])]));
+    let Some(Record::Definition(x)) = world.store.load(&Key::Definition(id("x"))).0 else {
+        panic!("`x` is defined");
+    };
+    assert_eq!(x.needs_count, 1);
+}
+
+#[test]
+fn an_added_step_cannot_redo_what_is_not_new() {
+    let mut world = given(vec![step("a", &[])]);
+    world.work("a", success(vec![redo("x", &[], "a", 5)]));
+    assert_eq!(world.word("a"), "held");
+    world.drive();
+}
+
+#[test]
+fn a_round_that_begins_while_dependents_are_told_tells_each_once() {
+    let names = names(210);
+    let dependents = names.iter().map(|name| {
+        let needs = ["a", "z"];
+        step(name, &needs)
+    });
+    let check = redo("b", &["a"], "a", 2);
+    let steps = [vec![step("a", &[]), step("z", &[]), check], dependents.collect()].concat();
+    let mut world = World::new(submission(plan(steps, Vec::new())), 0, 0);
+    world.sweep_all();
+    world.work("a", done());
+    world.sweep(0, &release(&world, "b"));
+    world.work("b", broken()); // one list of the dependents of `a` has not been told yet
+    world.sweep(0, &release(&world, "a"));
+    world.work("a", done());
+    world.sweep_all();
+    assert_eq!((world.word("d000"), world.word("d209")), ("pending", "pending"));
+    world.work("z", done());
+    world.sweep_all();
+    assert_eq!((world.word("d000"), world.word("d209")), ("ready", "ready"));
+}
+
+fn release(world: &World, step: &str) -> String {
+    let members = world.store.members(WORK);
+    members.into_iter().find(|member| member.ends_with(&format!("|{step}"))).expect("an entry")
+}
+
+#[test]
+fn more_than_two_hundred_dependents_are_released_in_several_commits() {
+    let names = names(250);
+    let dependents = names.iter().map(|name| step(name, &["a"]));
+    let steps = [vec![step("a", &[])], dependents.collect()].concat();
+    let mut world = given(steps);
+    world.sweep_all();
+    world.work("a", done());
+    world.sweep_all();
+    assert_eq!(world.ready().len(), 250);
+}
+
+#[test]
+fn a_chain_of_skips_goes_on_over_commits() {
+    let mut steps = vec![step("s000", &[])];
+    for n in 1..120 {
+        let need = format!("s{:03}", n - 1);
+        steps.push(step(&format!("s{n:03}"), &[&need]));
+    }
+    let mut submitted = submission(plan(steps, Vec::new()));
+    submitted.templated.insert(id("s000"));
+    let seed = (0..).find(|seed| model::world::draw(*seed, &["s000", "1"]) % 8 == 0);
+    let mut world = World::new(submitted, seed.expect("one of eight") / 5 * 5, 10);
+    if world.word("s000") == "skipped" {
+        assert!(!world.store.members(WORK).is_empty(), "the rest is left to the index");
+    }
+    world.drive();
+}
+
+#[test]
+fn a_result_after_a_take_over_is_fenced() {
+    let mut world = given(vec![step("a", &[])]);
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    expire(&mut world, "a", true);
+    assert!(matches!(world.complete(0, at.clone(), done()), Err(Refusal::Fenced { .. })));
+    assert!(matches!(world.complete(0, at, broken()), Err(Refusal::Fenced { .. })));
+}
+
+#[test]
+fn a_repeated_outcome_is_accepted_and_changes_nothing() {
+    for outcome in [done(), broken()] {
+        let mut world = given(vec![with(OnFailure::Continue, step("a", &[])), step("b", &["a"])]);
+        assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+        let at = world.attempt_of("a");
+        assert_eq!(world.complete(0, at.clone(), outcome.clone()), Ok(true));
+        assert_eq!(world.complete(1, at, outcome), Ok(false));
+    }
+}
+
+#[test]
+fn a_step_that_is_handed_back_in_the_millisecond_of_its_start_stays_listed() {
+    let mut world = given(vec![step("a", &[])]);
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    assert_eq!(world.run(0, Command::HandBack { at, why: String::new() }), Ok(true));
+    assert_eq!(world.ready(), [id("a")]);
+}
+
+#[test]
+fn a_held_step_of_an_ending_task_takes_no_answer_but_a_stop() {
+    let mut world = given(vec![step("a", &[]), step("b", &[])]);
+    world.work("a", broken());
+    assert_eq!(world.claim(0, "b", "w1"), Ok(true));
+    assert_eq!(world.stop(), Ok(true));
+    for answer in [Answer::Retry, Answer::Skip] {
+        let said = world.answer(Some("a"), answer);
+        assert!(matches!(said, Err(Refusal::NotApplicable { .. })), "{said:?}");
+    }
+    assert_eq!(world.answer(Some("a"), Answer::Stop), Ok(false));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Cancelled);
+}
+
+#[test]
+fn an_answer_lifts_only_the_pause_that_the_step_made() {
+    let mut submitted = submission(plan(vec![step("a", &[])], Vec::new()));
+    let when = When::In(Span::from_secs(5));
+    submitted.plan.deadline = Some(Deadline { when, then: DeadlineThen::Pause });
+    let mut world = World::new(submitted, 0, ROOM);
+    world.work("a", broken());
+    world.pass(6);
+    assert_eq!(world.fire(None, TimerKind::Deadline), Ok(true));
+    assert_eq!(world.answer(Some("a"), Answer::Retry), Ok(true));
+    assert_eq!(world.header().task_holds, 1);
+    world.drive();
+}
+
+#[test]
+fn several_steps_that_pause_their_task_are_answered_one_by_one() {
+    let pausing = |name| with(OnFailure::Pause, step(name, &[]));
+    let mut world = given(vec![pausing("a"), pausing("b"), step("c", &[])]);
+    assert_eq!(world.claim(0, "b", "w1"), Ok(true));
+    assert_eq!(world.claim(0, "c", "w2"), Ok(true));
+    world.work("a", broken());
+    let (b, c) = (world.attempt_of("b"), world.attempt_of("c"));
+    assert_eq!(world.complete(0, c, done()), Ok(true)); // a running branch finishes
+    assert_eq!(world.complete(0, b, broken()), Ok(true));
+    assert_eq!(world.answer(None, Answer::Retry), Ok(true));
+    assert_eq!(world.held().len(), 2);
+    assert_eq!(world.answer(Some("a"), Answer::Retry), Ok(true));
+    assert_eq!(world.answer(Some("b"), Answer::Skip), Ok(true));
+    world.work("a", done());
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn a_paused_task_that_fails_runs_its_finally_steps_unheld() {
+    let steps = vec![
+        with(OnFailure::Pause, step("a", &[])),
+        with(OnFailure::Fail, step("b", &[])),
+    ];
+    let mut world = World::new(submission(plan(steps, vec![step("f", &[])])), 0, ROOM);
+    assert_eq!(world.claim(0, "b", "w1"), Ok(true));
+    world.work("a", broken());
+    assert_eq!(world.header().state, TaskState::Blocked);
+    let at = world.attempt_of("b");
+    assert_eq!(world.complete(0, at, broken()), Ok(true));
+    world.sweep_all();
+    world.work("f", done());
+    assert_eq!(world.header().state, TaskState::Failed);
+    world.drive();
+}
+
+#[test]
+fn a_skipped_check_leaves_no_hold_behind() {
+    let mut submitted = submission(plan(vec![step("a", &[])], vec![step("f", &[])]));
+    let when = When::In(Span::from_secs(5));
+    submitted.plan.deadline = Some(Deadline { when, then: DeadlineThen::Pause });
+    let mut world = World::new(submitted, 1, ROOM); // this seed's check does not hold
+    world.work("a", done());
+    world.pass(6);
+    assert_eq!(world.fire(None, TimerKind::Deadline), Ok(true));
+    assert_eq!(world.header().task_holds, 2);
+    assert_eq!(world.answer(None, Answer::Skip), Ok(true));
+    world.work("f", done());
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn a_stop_turns_a_failing_task_into_a_cancelled_one() {
+    let mut world = given(vec![with(OnFailure::Fail, step("a", &[])), step("b", &[])]);
+    assert_eq!(world.claim(0, "b", "w1"), Ok(true));
+    world.work("a", broken());
+    assert_eq!(world.stop(), Ok(true));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Cancelled);
+}
+
+#[test]
+fn a_stop_during_finally_is_no_second_ending() {
+    let mut world = World::new(submission(plan(vec![step("a", &[])], vec![step("f", &[])])), 0, ROOM);
+    assert_eq!(world.stop(), Ok(true));
+    world.sweep_all();
+    assert_eq!(world.stop(), Ok(false));
+    world.work("f", done());
+    assert_eq!(world.header().state, TaskState::Cancelled);
+}
+
+#[test]
+fn what_is_handed_back_or_expires_under_a_stop_does_not_start_again() {
+    let mut world = given(vec![step("a", &[]), step("b", &[])]);
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    assert_eq!(world.claim(0, "b", "w2"), Ok(true));
+    assert_eq!(world.stop(), Ok(true));
+    let at = world.attempt_of("a");
+    assert_eq!(world.run(0, Command::HandBack { at, why: String::new() }), Ok(true));
+    world.sweep_all();
+    assert_eq!(world.header().state, TaskState::Cancelling);
+    expire(&mut world, "b", true);
+    world.sweep_all();
+    assert_eq!(world.header().state, TaskState::Cancelled);
+    world.drive();
+}
+
+#[test]
+fn a_claim_and_giving_up_at_one_moment_do_not_both_happen() {
+    let mut timed = step("a", &[]);
+    timed.timeout.total = Some(Span::from_secs(10));
+    let mut world = given(vec![timed]);
+    assert_eq!(world.claim(1, "a", "w1"), Ok(true));
+    world.pass(11);
+    // Process 0 believes that nobody has claimed it; the attempt ends, or its claim dies.
+    assert_eq!(world.fire(Some("a"), TimerKind::GiveUp), Ok(false));
+    expire(&mut world, "a", true);
+    assert_eq!(world.held(), [(id("a"), HoldReason::WorkerDied)]);
+    world.drive();
+}
+
+#[test]
+fn telling_ends_with_the_task() {
+    let names = names(250);
+    let dependents = names.iter().map(|name| step(name, &["a"]));
+    let steps = [vec![step("a", &[])], dependents.collect()].concat();
+    let mut world = World::new(submission(plan(steps, Vec::new())), 0, 0);
+    world.sweep_all();
+    world.work("a", done());
+    let member = release(&world, "a");
+    assert_eq!(world.stop(), Ok(true));
+    let events = world.store.events.len();
+    world.sweep(0, &member);
+    assert_eq!(world.store.events.len(), events, "nothing more is told");
+    world.drive();
+}
+
+#[test]
+fn a_timer_step_is_skipped_by_an_answer_and_counts_as_done() {
+    let timer = StepPlan { uses: Uses::Timer, ..step("t", &[]) };
+    let mut world = given(vec![timer, step("b", &["t"])]);
+    assert_eq!(world.header().state, TaskState::Waiting);
+    assert_eq!(world.answer(Some("t"), Answer::Skip), Ok(true));
+    let found = status(&mut world.store, &id("t"));
+    assert!(matches!(found, Some(Status::Succeeded { .. })), "{found:?}");
+    world.drive();
+}
+
+#[test]
+fn twenty_generations_of_an_agent_loop_end() {
+    let mut world = given(vec![step("g0", &[]), step("last", &["g0"])]);
+    for n in 1..20 {
+        let next = step(&format!("g{n}"), &[]);
+        world.work(&format!("g{}", n - 1), success(vec![next]));
+    }
+    assert_eq!(world.word("last"), "pending");
+    world.work("g19", done());
+    assert_eq!(world.word("last"), "ready");
+    world.drive();
+}
+
+#[test]
+fn an_answer_with_many_outcomes_in_one_batch_is_one_commit() {
+    let mut world = given(vec![step("a", &[]), step("b", &[])]);
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    assert_eq!(world.claim(0, "b", "w2"), Ok(true));
+    let complete = |at| Command::CompleteAttempt {
+        at,
+        outcome: Box::new(done()),
+        added: Vec::<Addition>::new(),
+        cost_usd_micros: 0,
+    };
+    let batch = [complete(world.attempt_of("a")), complete(world.attempt_of("b"))];
+    assert_eq!(world.execute(0, &batch), [Ok(true), Ok(true)]);
+    let ended = world.watch.history.iter().filter(|change| matches!(change, Change::TaskEnded { .. }));
+    assert_eq!(ended.count(), 1);
+}
