@@ -8,7 +8,8 @@ use crate::hold::{Hold, HoldClass};
 use crate::ids::StepId;
 use crate::plan::When;
 use crate::record::{
-    Dependent, Ending, Header, Key, LastFailure, Phase, Record, SkipReason, Status, StepState,
+    Dependent, Ending, Header, Key, LastAttempt, LastFailure, Phase, Record, SkipReason, Status,
+    StepState,
 };
 use crate::refusal::Halt;
 use crate::time::Time;
@@ -73,14 +74,13 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             settle(view, step, Status::Skipped { at, reason: *reason })
         }
         Change::TimerFired { step } => settle(view, step, Status::Succeeded { at }),
-        Change::StepSucceeded { step, cost_usd_micros, checkpoint, .. } => {
-            let (cost, checkpoint) = (*cost_usd_micros, checkpoint.clone());
-            view.put(Key::Claim(step.clone()), None)?;
-            view.edit_header(|header| {
-                header.attempts += 1;
-                header.cost_usd_micros = header.cost_usd_micros.saturating_add(cost);
-                header.checkpoint = checkpoint.or(header.checkpoint.take());
-            })?;
+        Change::StepSucceeded { step, worker, started_at, cost_usd_micros, checkpoint, .. } => {
+            let last =
+                LastAttempt { worker: worker.clone(), started_at: *started_at, ended_at: at };
+            attempt_ended(view, step, last, *cost_usd_micros)?;
+            if let Some(name) = checkpoint {
+                view.edit_header(|header| header.checkpoint = Some(name.clone()))?;
+            }
             settle(view, step, Status::Succeeded { at })
         }
         Change::StepsAdded { by, steps, .. } => steps_added(view, by, steps),
@@ -101,26 +101,10 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::HoldAnswered { .. } => Ok(()), // a fact; what follows from it has its own events
         Change::DeadlinePassed => view.edit_header(|header| header.deadline_at = None),
         Change::StopRequested { reason } => stop_requested(view, event, reason.clone()),
-        Change::TaskFailing { reason } => {
-            view.edit_gate(|gate| {
-                gate.closed = true;
-                gate.holds.clear();
-            })?;
-            view.edit_header(|header| {
-                header.phase = Phase::Closing { ending: Ending::Failed };
-                header.task_holds = 0;
-                header.failure = Some(reason.clone());
-            })
-        }
+        Change::TaskFailing { reason } => task_failing(view, reason),
         Change::EpochRaised { epoch } => view.edit_gate(|gate| gate.epoch = *epoch),
         Change::FinallyStarted { ending } => finally_started(view, *ending),
-        Change::TaskEnded { ending, remove_at } => view.edit_header(|header| {
-            header.phase = Phase::Ended { ending: *ending, at };
-            header.remove_at = Some(*remove_at);
-            header.deadline_at = None;
-            // A redone step may still be telling dependents that need no telling any more.
-            header.uncleared = header.open + header.finally_open > 0 || header.round > 1;
-        }),
+        Change::TaskEnded { ending, remove_at } => task_ended(view, at, *ending, *remove_at),
         Change::EntriesCleared => view.edit_header(|header| header.uncleared = false),
         Change::StepClaimed { step, claim } => {
             view.put(Key::Claim(step.clone()), Some(Record::Claim(claim.clone())))
@@ -162,6 +146,29 @@ fn stop_requested(view: &mut View, event: &Event, reason: Option<String>) -> Res
     })
 }
 
+/// A task that ends is not held any more: its `finally` steps must be free to start.
+fn task_failing(view: &mut View, reason: &str) -> Result<(), Halt> {
+    view.edit_gate(|gate| {
+        gate.closed = true;
+        gate.holds.clear();
+    })?;
+    view.edit_header(|header| {
+        header.phase = Phase::Closing { ending: Ending::Failed };
+        header.task_holds = 0;
+        header.failure = Some(reason.to_owned());
+    })
+}
+
+fn task_ended(view: &mut View, at: Time, ending: Ending, remove_at: Time) -> Result<(), Halt> {
+    view.edit_header(|header| {
+        header.phase = Phase::Ended { ending, at };
+        header.remove_at = Some(remove_at);
+        header.deadline_at = None;
+        // A redone step may still be telling dependents that need no telling any more.
+        header.uncleared = header.open + header.finally_open > 0 || header.round > 1;
+    })
+}
+
 fn task_held(view: &mut View, hold: &Hold) -> Result<(), Halt> {
     view.edit_gate(|gate| {
         gate.holds.retain(|other| other.reason != hold.reason);
@@ -190,18 +197,24 @@ pub(crate) fn open(view: &mut View, step: &StepId) -> Result<(), Halt> {
     Ok(())
 }
 
+/// Counts one less. A view may mix an old header with newer records; what is decided on it is
+/// refused by the header's guard, and must not panic before that.
+fn less(count: &mut u32) {
+    *count = count.saturating_sub(1);
+}
+
 /// Takes a step out of the counts that its status stands in.
 fn leave(view: &mut View, step: &StepId) -> Result<(), Halt> {
     let state = view.step(step)?;
     view.edit_header(|header| match &state.status {
-        Status::Ready { .. } | Status::Retrying { .. } => header.active -= 1,
+        Status::Ready { .. } | Status::Retrying { .. } => less(&mut header.active),
         Status::Held { hold } => match hold.reason.class() {
-            HoldClass::Waiting => header.waiting -= 1,
-            HoldClass::Blocked => header.blocked -= 1,
+            HoldClass::Waiting => less(&mut header.waiting),
+            HoldClass::Blocked => less(&mut header.blocked),
         },
-        Status::Succeeded { .. } => header.succeeded -= 1,
-        Status::Failed { .. } => header.failed -= 1,
-        Status::Skipped { .. } => header.skipped -= 1,
+        Status::Succeeded { .. } => less(&mut header.succeeded),
+        Status::Failed { .. } => less(&mut header.failed),
+        Status::Skipped { .. } => less(&mut header.skipped),
         Status::Pending => {}
     })
 }
@@ -242,22 +255,47 @@ fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt>
 }
 
 fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
-    let Change::AttemptFailed { step, attempt, class, message, cost_usd_micros, charged, .. } =
-        &event.change
+    let Change::AttemptFailed {
+        step,
+        attempt,
+        worker,
+        started_at,
+        class,
+        message,
+        cost_usd_micros,
+        charged,
+    } = &event.change
     else {
         return Ok(());
     };
+    let (worker, ended_at) = (worker.clone(), event.at);
+    let last = LastAttempt { worker, started_at: *started_at, ended_at };
+    attempt_ended(view, step, last, *cost_usd_micros)?;
     let failure =
         LastFailure { class: *class, message: message.clone(), attempt: *attempt, at: event.at };
+    view.edit_step(step, |state| {
+        state.attempt = attempt.saturating_add(1);
+        state.charged += u32::from(*charged);
+        state.failure = Some(failure);
+    })
+}
+
+/// Takes the claim away and counts the attempt and its cost.
+fn attempt_ended(
+    view: &mut View,
+    step: &StepId,
+    last: LastAttempt,
+    cost_usd_micros: u64,
+) -> Result<(), Halt> {
     view.put(Key::Claim(step.clone()), None)?;
     view.edit_header(|header| {
         header.attempts += 1;
-        header.cost_usd_micros = header.cost_usd_micros.saturating_add(*cost_usd_micros);
+        header.cost_usd_micros = header.cost_usd_micros.saturating_add(cost_usd_micros);
     })?;
     view.edit_step(step, |state| {
-        state.attempt = attempt + 1;
-        state.charged += u32::from(*charged);
-        state.failure = Some(failure);
+        state.last = Some(last);
+        state.attempts += 1;
+        state.cost_usd_micros = state.cost_usd_micros.saturating_add(cost_usd_micros);
     })
 }
 
@@ -268,9 +306,9 @@ fn settle(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
     enter(view, step, status)?;
     view.edit_header(|header| {
         if finally {
-            header.finally_open -= 1;
+            less(&mut header.finally_open);
         } else {
-            header.open -= 1;
+            less(&mut header.open);
         }
     })?;
     let mut next = Some(step.clone());
@@ -305,7 +343,7 @@ fn told(view: &mut View, step: &StepId) -> Result<Option<StepId>, Halt> {
     if let Some(parent) = &parent
         && first
     {
-        view.edit_step(parent, |state| state.added_open -= 1)?;
+        view.edit_step(parent, |state| less(&mut state.added_open))?;
     }
     Ok(parent.filter(|_| first))
 }
@@ -353,7 +391,7 @@ fn tell_each(
         if again || waiting.remaining == 0 {
             continue;
         }
-        waiting.remaining -= 1;
+        less(&mut waiting.remaining);
         waiting.need_skipped |= skipped && !dependent.tolerant;
         if waiting.remaining == 0 {
             view.todo.push_back(Todo::Release(dependent.step.clone()));

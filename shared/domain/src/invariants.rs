@@ -237,7 +237,8 @@ impl<'r> Task<'r> {
         }
         if open != state.added_open {
             let said = state.added_open;
-            faults.push(format!("step `{step}` says {said} added steps are open, there are {open}"));
+            faults
+                .push(format!("step `{step}` says {said} added steps are open, there are {open}"));
         }
     }
 

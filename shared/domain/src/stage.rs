@@ -82,7 +82,7 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
                 keys.insert(Key::Gate); // so that the answer tells of a stop
                 keys.insert(Key::Claim(step.clone()));
             }
-            Change::AttemptFailed { step, .. } => {
+            Change::AttemptFailed { step, .. } | Change::StepSucceeded { step, .. } => {
                 keys.insert(Key::Claim(step.clone()));
             }
             Change::StepHeld { step, .. }
@@ -100,7 +100,6 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::TaskStarted { .. }
             | Change::RootsOpened { .. }
             | Change::StepReopened { .. }
-            | Change::StepSucceeded { .. }
             | Change::TimerFired { .. }
             | Change::StepsAdded { .. }
             | Change::RetryScheduled { .. }

@@ -350,3 +350,36 @@ pub struct Attempt {
     /// The worker.
     pub worker: crate::ids::WorkerId,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Time;
+
+    fn gate(epoch: u32) -> Record {
+        Record::Gate(Gate { epoch, ..Gate::default() })
+    }
+
+    #[test]
+    fn what_was_created_and_rolled_back_is_unknown_not_absent() {
+        let mut view = View::new(TaskId::random([1; 16]));
+        let savepoint = view.savepoint();
+        view.create(Key::Gate, gate(2));
+        view.rollback(savepoint);
+        assert!(!view.knows(&Key::Gate));
+        assert_eq!(view.changes_len(), 0);
+    }
+
+    #[test]
+    fn what_a_batch_left_as_it_was_keeps_its_version() {
+        let mut view = View::new(TaskId::random([1; 16]));
+        view.load(Key::Gate, Some(gate(2)), Some(CommitId(1)));
+        let header = Header::new(Time(0), "", 1, 0, None);
+        view.load(Key::Header, Some(Record::Header(header)), Some(CommitId(1)));
+        view.edit_gate(|gate| gate.closed = false).unwrap();
+        view.edit_header(|header| header.started = true).unwrap();
+        view.committed(CommitId(2));
+        assert_eq!(view.version(&Key::Gate), Some(CommitId(1)));
+        assert_eq!(view.version(&Key::Header), Some(CommitId(2)));
+    }
+}

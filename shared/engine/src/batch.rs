@@ -94,7 +94,10 @@ fn run(
     for asked in batch {
         let savepoint = view.savepoint();
         let (before, todo) = (events.len(), view.todo.clone());
-        match act(view, asked.command, asked.actor, now, &mut events) {
+        let done = current(view, asked.command, now).and_then(|command| {
+            act(view, command.as_ref().unwrap_or(asked.command), asked.actor, now, &mut events)
+        });
+        match done {
             Ok(()) => {
                 acted.push(events.len() > before);
                 results.push(Ok(()));
@@ -115,6 +118,17 @@ fn run(
     let released = |event: &Event| matches!(event.change, Change::TaskReleased { .. });
     let released = events.iter().any(released);
     Ok(Decided { results, acted, staged, left, released })
+}
+
+/// Evaluates anew what a follow-up was told from outside: its sender evaluated it on records
+/// that may have moved on since, to a new round for instance.
+fn current(view: &View, command: &Command, now: Time) -> Result<Option<Command>, Halt> {
+    let todo = match command {
+        Command::ReleaseStep { step, .. } => Todo::Release(step.clone()),
+        Command::Verify { .. } => Todo::Verify,
+        _ => return Ok(None),
+    };
+    command_for(view, &todo, now).map(Some)
 }
 
 /// Decides one command and carries out what happens.

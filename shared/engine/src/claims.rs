@@ -209,7 +209,7 @@ impl Claims {
             view.load(key, record, None);
         }
         let inputs = self.inputs(&view, &definition).await?;
-        claimed(&view, &ask.step, &definition, inputs).map_err(broken)
+        claimed(&view, ask, &definition, inputs).map_err(broken)
     }
 
     fn more_keys(&self, definition: &Definition, round: u32, resolved: bool) -> Vec<Key> {
@@ -474,12 +474,14 @@ fn broken(halt: standfast_domain::refusal::Halt) -> EngineError {
 
 fn claimed(
     view: &View,
-    step: &StepId,
+    ask: &ClaimAsk,
     definition: &Definition,
     inputs: Vec<(StepId, Artifact)>,
 ) -> Result<Claimed, standfast_domain::refusal::Halt> {
+    let step = &ask.step;
     let state = view.step(step)?;
-    let claim = view.claim(step)?.cloned();
+    // Other commands of the same commit may have passed the step on.
+    let claim = view.claim(step)?.filter(|claim| claim.worker == ask.worker).cloned();
     let fenced = Refusal::Fenced { step: step.clone(), attempt: state.attempt };
     let claim = claim.ok_or(fenced)?;
     let with = match (state.resolved, view.get(&Key::Resolution(step.clone(), state.round))) {

@@ -20,12 +20,26 @@ pub struct Verified {
     pub fault: Option<String>,
 }
 
-/// Checks a task.
+/// Checks a task. One that changes meanwhile is checked once more.
 pub async fn verify(engine: &Engine, task: &TaskId) -> Result<Verified, EngineError> {
-    let stored = match engine.read(task, &[Key::Header]).await?.remove(&Key::Header) {
-        Some(Some(Record::Header(header))) => header,
-        _ => return Err(Refusal::NoTask(task.clone()).into()),
-    };
+    loop {
+        let before = header(engine, task).await?.next_event;
+        let verified = check(engine, task).await?;
+        if verified.fault.is_none() || header(engine, task).await?.next_event == before {
+            return Ok(verified);
+        }
+    }
+}
+
+async fn header(engine: &Engine, task: &TaskId) -> Result<Header, EngineError> {
+    match engine.read(task, &[Key::Header]).await?.remove(&Key::Header) {
+        Some(Some(Record::Header(header))) => Ok(header),
+        _ => Err(Refusal::NoTask(task.clone()).into()),
+    }
+}
+
+async fn check(engine: &Engine, task: &TaskId) -> Result<Verified, EngineError> {
+    let stored = header(engine, task).await?;
     let mut view = View::new(task.clone());
     let mut hash = FIRST_HASH.to_owned();
     let mut number = 0;

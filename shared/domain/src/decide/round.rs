@@ -10,7 +10,9 @@ use super::{Decision, end_attempt};
 use crate::event::Change;
 use crate::ids::StepId;
 use crate::outcome::{Failure, FailureClass, MESSAGE_BYTES_MAX, truncate};
-use crate::record::{Definition, Key, LIST_CHUNK, Record, RoundFailure, Status};
+use crate::record::{
+    Definition, Dependent, Key, LIST_CHUNK, Record, RoundFailure, SkipReason, Status,
+};
 use crate::refusal::Halt;
 use crate::view::View;
 
@@ -41,6 +43,7 @@ fn steps(view: &View, definition: &Definition) -> Result<Vec<(StepId, u32)>, Hal
     let own = &definition.redo;
     view.need(own.iter().map(|(step, _)| Key::Step(step.clone())))?;
     let mut rounds = BTreeSet::new();
+    view.need(own.iter().map(|(step, _)| Key::Definition(step.clone())))?;
     for (step, _) in own {
         let state = view.step(step)?;
         if state.round > 1 && state.owes() {
@@ -59,10 +62,67 @@ fn steps(view: &View, definition: &Definition) -> Result<Vec<(StepId, u32)>, Hal
             }
         }
     }
-    if all.len() == own.len() {
-        return Ok(own.clone());
+    let merged = all.len() > own.len();
+    let left_out = leave_out_skipped(view, &mut all)?;
+    if merged || left_out { counted(view, all) } else { Ok(own.clone()) }
+}
+
+/// Leaves out the steps that were skipped for a need outside the round: that need does not
+/// speak again, so they would run in the new round. Says whether there were any.
+fn leave_out_skipped(view: &View, steps: &mut Vec<StepId>) -> Result<bool, Halt> {
+    let before = steps.len();
+    loop {
+        let mut stays = None;
+        for (place, step) in steps.iter().enumerate() {
+            if view.step(step)?.need_skipped && is_skipped_from_outside(view, step, steps)? {
+                stays = Some(place);
+                break;
+            }
+        }
+        match stays {
+            Some(place) => steps.remove(place),
+            None => return Ok(steps.len() < before),
+        };
     }
-    counted(view, all)
+}
+
+fn is_skipped_from_outside(view: &View, step: &StepId, within: &[StepId]) -> Result<bool, Halt> {
+    let chunks = view.definition(step)?.needs_count.div_ceil(LIST_CHUNK as u32);
+    let needs: Vec<Key> = (0..chunks).map(|chunk| Key::Needs(step.clone(), chunk)).collect();
+    view.need(needs.iter().cloned())?;
+    for key in &needs {
+        let outside: Vec<&StepId> =
+            view.names(key)?.iter().filter(|need| !within.contains(need)).collect();
+        view.need(outside.iter().map(|need| Key::Step((*need).clone())))?;
+        view.need(outside.iter().map(|need| Key::Definition((*need).clone())))?;
+        for need in outside {
+            let skipped = matches!(
+                view.step(need)?.status,
+                Status::Skipped { reason: SkipReason::Condition | SkipReason::Need, .. }
+            );
+            if skipped && !tolerates(view, step, need)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// True if the `if` of `step` names `need`.
+fn tolerates(view: &View, step: &StepId, need: &StepId) -> Result<bool, Halt> {
+    let definition = view.definition(need)?;
+    let named = |list: &[Dependent]| {
+        list.iter().find(|dependent| dependent.step == *step).map(|dependent| dependent.tolerant)
+    };
+    if let Some(tolerant) = named(&definition.dependents) {
+        return Ok(tolerant);
+    }
+    for chunk in 0..definition.dependents_chunks {
+        if let Some(tolerant) = named(view.dependents(need, chunk)?) {
+            return Ok(tolerant);
+        }
+    }
+    Ok(true) // not among those that it tells
 }
 
 /// Counts the needs of each step that lie within `steps`. A step that an outcome added waits

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 use standfast_domain::commit::{CommitId, IndexChange};
-use standfast_domain::decide::{Command, Decision, Given, Resolution, Submission, decide, hint};
 use standfast_domain::decide::to_resolve;
+use standfast_domain::decide::{Command, Decision, Given, Resolution, Submission, decide, hint};
 use standfast_domain::event::Event;
 use standfast_domain::evolve::{event_time, evolve, header_todo};
 use standfast_domain::ids::{Principal, StepId, TaskId};
@@ -78,7 +78,8 @@ impl World {
         for _ in 0..200 {
             self.commits += 1;
             let id = CommitId(draw(self.commits, &["commit"]));
-            let mut view = std::mem::replace(&mut self.views[process], View::new(self.task.clone()));
+            let mut view =
+                std::mem::replace(&mut self.views[process], View::new(self.task.clone()));
             let decided = self.decide(&mut view, batch, id);
             let doubtful = decided.said.iter().any(|said| !matches!(said, Ok(true)));
             if doubtful && !fresh {
@@ -150,11 +151,14 @@ impl World {
         panic!("its records do not end: {batch:?}");
     }
 
-    fn load(&mut self, view: &mut View, keys: Vec<Key>) {
-        let known = view.version(&Key::Header);
+    /// Loads records, the header first in every load, to tell whether it has changed since.
+    fn load(&mut self, view: &mut View, mut keys: Vec<Key>) {
+        keys.retain(|key| *key != Key::Header);
+        keys.insert(0, Key::Header);
+        let (known, before) = (view.knows(&Key::Header), view.version(&Key::Header));
         for key in keys {
             let (record, version) = self.store.load(&key);
-            if key == Key::Header && known.is_some() && version != known {
+            if key == Key::Header && known && version != before {
                 view.forget_mutable();
             }
             view.load(key, record, version);

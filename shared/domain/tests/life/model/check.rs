@@ -18,7 +18,6 @@ use super::store::Store;
 /// What has happened so far.
 pub struct Watch {
     finally: BTreeSet<StepId>,
-    max_attempts: BTreeMap<StepId, u32>,
     charged: BTreeMap<StepId, u32>,
     settled: BTreeSet<StepId>,
     claimed: BTreeSet<(StepId, u32)>,
@@ -31,10 +30,8 @@ pub struct Watch {
 impl Watch {
     pub fn new(submission: &Submission) -> Self {
         let plan = &submission.plan;
-        let all = plan.steps.iter().chain(&plan.finally);
         Self {
             finally: plan.finally.iter().map(|step| step.id.clone()).collect(),
-            max_attempts: all.map(|s| (s.id.clone(), s.retry.max_attempts)).collect(),
             charged: BTreeMap::new(),
             settled: BTreeSet::new(),
             claimed: BTreeSet::new(),
@@ -49,7 +46,7 @@ impl Watch {
     pub fn commit(&mut self, task: &TaskId, store: &mut Store, before: &Records, events: &[Event]) {
         let now = store.records();
         for event in events {
-            self.event(event, before);
+            self.event(event, before, &now);
         }
         let found = faults(&now);
         assert!(found.is_empty(), "{found:#?}\nafter {:#?}", self.history);
@@ -57,7 +54,7 @@ impl Watch {
         self.indexes(task, store, &now);
     }
 
-    fn event(&mut self, event: &Event, before: &Records) {
+    fn event(&mut self, event: &Event, before: &Records, now: &Records) {
         self.history.push(event.change.clone());
         let trail = &self.history;
         if event.change.is_logged() {
@@ -84,7 +81,7 @@ impl Watch {
                 self.attempt_ends(step, *attempt, before);
                 let count = self.charged.entry(step.clone()).or_default();
                 *count += u32::from(*charged);
-                let most = self.max_attempts.get(step).copied().unwrap_or(1);
+                let most = max_attempts(now, step);
                 assert!(*count <= most, "`{step}` had {count} attempts: {:#?}", self.history);
             }
             Change::StepSucceeded { step, attempt, .. } => {
@@ -138,21 +135,16 @@ impl Watch {
         }
         let header = store.header();
         let starts = matches!(header.phase, Phase::Main | Phase::Finally { .. });
-        let closing = header.phase == Phase::Main || header.state.is_final();
         let extra: Vec<_> = store.indexes.difference(&wanted).collect();
         assert!(extra.is_empty(), "entries of nothing: {extra:?}\nafter {:#?}", self.history);
         let missing = wanted.difference(&store.indexes).filter(|(index, member)| {
             let ready = index.starts_with("ready:");
             let of_plan = !self.finally.iter().any(|step| member.ends_with(&format!("|{step}")));
             let excused = ready && (!starts || (header.phase != Phase::Main && of_plan));
-            !excused && !(header.state.is_final() && !header.uncleared && !closing_entry(index))
+            !excused && (!header.state.is_final() || of_the_end(index, member))
         });
         let missing: Vec<_> = missing.collect();
-        assert!(
-            missing.is_empty() || (closing && header.state.is_final()),
-            "entries are missing: {missing:?}\nafter {:#?}",
-            self.history
-        );
+        assert!(missing.is_empty(), "entries are missing: {missing:?}\nafter {:#?}", self.history);
     }
 
     /// Folding the log over the immutable records gives the mutable ones.
@@ -178,15 +170,18 @@ impl Watch {
             assert_eq!(folded, Some(record), "{key:?} is not what the log gives");
         }
     }
-
-    /// Says whether a step has settled.
-    pub fn is_settled(&self, step: &StepId) -> bool {
-        self.settled.contains(step)
-    }
 }
 
-fn closing_entry(index: &str) -> bool {
-    index.starts_with("state:") || index == "tasks"
+/// True for entries that a task keeps after its end.
+fn of_the_end(index: &str, member: &str) -> bool {
+    index.starts_with("state:") || index == "tasks" || member.ends_with("|remove")
+}
+
+fn max_attempts(records: &Records, step: &StepId) -> u32 {
+    match records.get(&Key::Definition(step.clone())) {
+        Some(Record::Definition(definition)) => definition.plan.retry.max_attempts,
+        _ => panic!("`{step}` has no definition"),
+    }
 }
 
 fn fold_one(view: &mut View, store: &mut Store, event: &Event) {

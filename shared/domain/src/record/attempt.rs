@@ -1,0 +1,87 @@
+//! What an attempt holds, gives and leaves.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::{Principal, StepId, WorkerId};
+use crate::outcome::FailureClass;
+use crate::time::{Span, Time};
+
+/// A worker's hold on an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Who runs it.
+    pub worker: WorkerId,
+    /// As whom the worker came: itself, or the token of an outside worker.
+    pub principal: Principal,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// The epoch it started in.
+    pub epoch: u32,
+    /// When it started.
+    pub started_at: Time,
+    /// Dead unless renewed by then.
+    pub expires_at: Time,
+    /// When the attempt must have ended.
+    pub ends_at: Time,
+    /// How long a renewal lasts.
+    pub length: Span,
+    /// What the handler last said of its progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<String>,
+}
+
+/// A value that is kept inline or in the blobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Payload {
+    /// The value itself.
+    Inline(Value),
+    /// A reference to the blobs.
+    Blob {
+        /// The blob's name.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// SHA-256 of its content, in hex.
+        sha256: String,
+    },
+}
+
+/// Why a round was opened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundFailure {
+    /// The step that failed.
+    pub step: StepId,
+    /// The failure's class.
+    pub class: FailureClass,
+    /// Its text.
+    pub message: String,
+    /// What the failing attempt gave.
+    #[serde(default)]
+    pub output: Value,
+    /// The round that this opened.
+    pub round: u32,
+    /// The steps of the round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepId>,
+}
+
+/// What an attempt wrote: the head and the tail, the rest as a blob.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptLog {
+    /// The first bytes.
+    pub head: String,
+    /// The last bytes, if they are not in the head.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tail: String,
+    /// Bytes between head and tail that are not here.
+    #[serde(default)]
+    pub omitted: u64,
+    /// The whole log, if it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blob: Option<String>,
+    /// True once the attempt has ended.
+    #[serde(default)]
+    pub ended: bool,
+}

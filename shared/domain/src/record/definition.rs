@@ -1,0 +1,102 @@
+//! What was submitted and never changes: the task, and each of its steps.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::{Kind, Principal, StepId};
+use crate::plan::{Deadline, StepPlan};
+use crate::time::{Span, Time};
+
+/// What was submitted and never changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    /// What the task is for.
+    pub kind: Kind,
+    /// The goal in the author's words.
+    #[serde(default)]
+    pub goal: String,
+    /// Values that templates read as `input`.
+    #[serde(default)]
+    pub input: Value,
+    /// Who owns the task.
+    pub owner: Principal,
+    /// Who submitted it.
+    pub submitted_by: Principal,
+    /// Who may see it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub viewers: Vec<Principal>,
+    /// Who may act on it besides the owner.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operators: Vec<Principal>,
+    /// Names and values to filter by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The key it was submitted under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// When it was accepted; the same as in the header.
+    pub created_at: Time,
+    /// The plan file's folder, for plans of the same machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_dir: Option<String>,
+    /// The condition of completion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complete_when: Option<String>,
+    /// Artifacts that must exist at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<String>,
+    /// The deadline as submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Deadline>,
+    /// How long everything is kept after the end.
+    pub retention: Span,
+    /// Names of the `finally` steps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finally: Vec<StepId>,
+    /// W3C trace context of the submission.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}
+
+/// A step that waits for another, as the other's definition names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependent {
+    /// The step that waits.
+    pub step: StepId,
+    /// How many needs it has in all: what is left when it has no state record yet.
+    pub needs: u32,
+    /// True if its `if` names this step, so that a skip here does not skip it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tolerant: bool,
+}
+
+/// A step's definition; immutable. The needs stand in records of their own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Definition {
+    /// The step as planned; its `needs` are left empty here.
+    #[serde(flatten)]
+    pub plan: StepPlan,
+    /// How many needs it has.
+    #[serde(default)]
+    pub needs_count: u32,
+    /// The first [`DEPENDENTS_CHUNK`] dependents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependents: Vec<Dependent>,
+    /// How many chunks of further dependents there are.
+    #[serde(default)]
+    pub dependents_chunks: u32,
+    /// True for `finally` steps.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finally: bool,
+    /// The step whose outcome added this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added_by: Option<StepId>,
+    /// With `redo`: each step of a new round and how many of its needs belong to the round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redo: Vec<(StepId, u32)>,
+    /// True if `with` or `if` must be evaluated when the step becomes ready.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub templated: bool,
+}

@@ -1,0 +1,289 @@
+//! A task as a whole: its state, its counts, its gate.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{LIST_CHUNK, is_zero, is_zero_u64};
+use crate::hold::Hold;
+use crate::ids::Principal;
+use crate::time::Time;
+
+/// The states of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    /// Accepted; no step has started.
+    Queued,
+    /// A step is ready, running or about to be tried again.
+    Running,
+    /// Everything open waits for what ends by itself.
+    Waiting,
+    /// A person is needed.
+    Blocked,
+    /// Told to stop; ends are being tied.
+    Cancelling,
+    /// Stopped. Final.
+    Cancelled,
+    /// Done and checked. Final.
+    Completed,
+    /// Given up. Final.
+    Failed,
+}
+
+impl TaskState {
+    /// All states, in the order of a task's life.
+    pub const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Running,
+        Self::Waiting,
+        Self::Blocked,
+        Self::Cancelling,
+        Self::Cancelled,
+        Self::Completed,
+        Self::Failed,
+    ];
+
+    /// Gives the word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Blocked => "blocked",
+            Self::Cancelling => "cancelling",
+            Self::Cancelled => "cancelled",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// True once nothing can change any more.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Cancelled | Self::Completed | Self::Failed)
+    }
+}
+
+impl fmt::Display for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How a task ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// All checks held.
+    Completed,
+    /// A step failed under `on_failure: fail`, or the deadline passed under `then: fail`.
+    Failed,
+    /// It was stopped.
+    Cancelled,
+}
+
+/// Where a task is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "phase")]
+pub enum Phase {
+    /// Its steps are being worked through.
+    Main,
+    /// It is ending: attempts that run are told to end; nothing of the plan's steps starts.
+    Closing {
+        /// How it will end.
+        ending: Ending,
+    },
+    /// Its `finally` steps are being worked through, in a new epoch.
+    Finally {
+        /// How it will end.
+        ending: Ending,
+    },
+    /// It has ended.
+    Ended {
+        /// How.
+        ending: Ending,
+        /// When.
+        at: Time,
+    },
+}
+
+/// The small record that every logged commit guards: counts, never lists.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// The shown state; follows from the other fields (see `Header::shown`).
+    pub state: TaskState,
+    /// Where the task is in its life.
+    #[serde(flatten)]
+    pub phase: Phase,
+    /// Digest of the submitted body, to tell a repeat from another request under one key.
+    pub fingerprint: String,
+    /// When it was accepted.
+    pub created_at: Time,
+    /// The time of the last logged event.
+    pub changed_at: Time,
+    /// True once a first attempt has started.
+    #[serde(default)]
+    pub started: bool,
+    /// Plan steps, those added later included; `finally` steps not.
+    pub steps: u32,
+    /// Of `steps`, those not settled.
+    pub open: u32,
+    /// `finally` steps not settled.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub finally_open: u32,
+    /// Steps that are ready, running or to be tried again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub active: u32,
+    /// Steps under a hold that ends by itself.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waiting: u32,
+    /// Steps under a hold that needs a person.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub blocked: u32,
+    /// Holds of the task itself (they stand in the gate).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub task_holds: u32,
+    /// Settled steps by how they settled.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub succeeded: u32,
+    /// Steps that failed for good.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: u32,
+    /// Steps that were skipped.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u32,
+    /// Attempts that have ended.
+    #[serde(default)]
+    pub attempts: u64,
+    /// What attempts have cost, in micro-dollars.
+    #[serde(default, skip_serializing_if = "is_zero_u64")]
+    pub cost_usd_micros: u64,
+    /// The last round that `redo` has opened; the first is 1.
+    pub round: u32,
+    /// Chunks of step names there are.
+    pub order_chunks: u32,
+    /// The chunk of steps without needs to be opened next, while that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roots_from: Option<u32>,
+    /// True while index entries of steps that never settled may be left after the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncleared: bool,
+    /// The last named checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
+    /// When the deadline strikes, if it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_at: Option<Time>,
+    /// The step or reason that made the task fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// When everything about the task is removed; set at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remove_at: Option<Time>,
+    /// The log's envelope: the number that the next event gets.
+    pub next_event: u64,
+    /// The log's envelope: the hash of the last event, in hex.
+    pub hash: String,
+}
+
+impl Header {
+    /// Makes the header of a task that was just accepted.
+    pub fn new(
+        at: Time,
+        sha256: &str,
+        steps: u32,
+        finally_open: u32,
+        deadline_at: Option<Time>,
+    ) -> Self {
+        Self {
+            state: TaskState::Queued,
+            phase: Phase::Main,
+            fingerprint: sha256.to_owned(),
+            created_at: at,
+            changed_at: at,
+            started: false,
+            steps,
+            open: steps,
+            finally_open,
+            active: 0,
+            waiting: 0,
+            blocked: 0,
+            task_holds: 0,
+            succeeded: 0,
+            failed: 0,
+            skipped: 0,
+            attempts: 0,
+            cost_usd_micros: 0,
+            round: 1,
+            order_chunks: (steps + finally_open).div_ceil(LIST_CHUNK as u32),
+            roots_from: None,
+            uncleared: false,
+            checkpoint: None,
+            deadline_at,
+            failure: None,
+            remove_at: None,
+            next_event: 0,
+            hash: crate::event::FIRST_HASH.to_owned(),
+        }
+    }
+
+    /// Computes the shown state by precedence: ended, cancelling, a task-level hold, running,
+    /// blocked, waiting, queued.
+    pub fn shown(&self) -> TaskState {
+        match self.phase {
+            Phase::Ended { ending: Ending::Completed, .. } => return TaskState::Completed,
+            Phase::Ended { ending: Ending::Failed, .. } => return TaskState::Failed,
+            Phase::Ended { ending: Ending::Cancelled, .. } => return TaskState::Cancelled,
+            Phase::Closing { ending: Ending::Cancelled }
+            | Phase::Finally { ending: Ending::Cancelled } => return TaskState::Cancelling,
+            Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => {}
+        }
+        if self.task_holds > 0 {
+            TaskState::Blocked
+        } else if !self.started && self.waiting == 0 && self.blocked == 0 {
+            TaskState::Queued
+        } else if self.active > 0 {
+            TaskState::Running
+        } else if self.blocked > 0 {
+            TaskState::Blocked
+        } else if self.waiting > 0 {
+            TaskState::Waiting
+        } else {
+            TaskState::Running
+        }
+    }
+}
+
+/// A stop, once it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Who asked; the system when the deadline did.
+    pub by: Principal,
+    /// When.
+    pub at: Time,
+    /// Why, in the asker's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What claims and births guard; ordinary progress never writes it. Absent: epoch 1, open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gate {
+    /// The fencing number of the whole task.
+    pub epoch: u32,
+    /// True once the plan's steps may not start any more (a stop, a failure, an end).
+    #[serde(default)]
+    pub closed: bool,
+    /// The stop, if one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
+    /// Task-level holds; while there is one, nothing starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<Hold>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self { epoch: 1, closed: false, stop: None, holds: Vec::new() }
+    }
+}

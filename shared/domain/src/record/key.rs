@@ -1,0 +1,87 @@
+//! The names of records.
+
+use crate::ids::StepId;
+
+/// Names a record within its task.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// State, counts and the log's envelope.
+    Header,
+    /// Epoch, stop and task-level holds; guarded by what may not start after them.
+    Gate,
+    /// What was submitted and never changes.
+    Meta,
+    /// One chunk of the step names in plan order.
+    Order(u32),
+    /// One chunk of the names of steps without needs, in plan order.
+    Roots(u32),
+    /// A step's definition.
+    Definition(StepId),
+    /// One chunk of a step's needs.
+    Needs(StepId, u32),
+    /// One chunk of a step's dependents beyond the first [`DEPENDENTS_CHUNK`].
+    Dependents(StepId, u32),
+    /// A step's state; absent means pending with all needs left.
+    Step(StepId),
+    /// Who runs the step now.
+    Claim(StepId),
+    /// What exactly runs, templates resolved, in one round.
+    Resolution(StepId, u32),
+    /// What the step gave, in one round.
+    Output(StepId, u32),
+    /// The artifacts of the step's last success.
+    Artifacts(StepId),
+    /// Why a round was opened, by round.
+    Failure(u32),
+    /// The log of one attempt.
+    Log(StepId, u32),
+}
+
+impl Key {
+    /// True for records that are never changed once written.
+    pub fn is_immutable(&self) -> bool {
+        match self {
+            Self::Meta
+            | Self::Order(_)
+            | Self::Roots(_)
+            | Self::Definition(_)
+            | Self::Needs(..)
+            | Self::Dependents(..)
+            | Self::Resolution(..)
+            | Self::Output(..)
+            | Self::Failure(_) => true,
+            Self::Header
+            | Self::Gate
+            | Self::Step(_)
+            | Self::Claim(_)
+            | Self::Artifacts(_)
+            | Self::Log(..) => false,
+        }
+    }
+
+    /// True for records that change without the header, and so guard themselves.
+    pub fn is_loose(&self) -> bool {
+        matches!(self, Self::Claim(_) | Self::Log(..))
+    }
+
+    /// Gives the field name within the task's scope. Step names have no `/`.
+    pub fn field(&self) -> String {
+        match self {
+            Self::Header => "header".to_owned(),
+            Self::Gate => "gate".to_owned(),
+            Self::Meta => "meta".to_owned(),
+            Self::Order(chunk) => format!("order/{chunk}"),
+            Self::Roots(chunk) => format!("roots/{chunk}"),
+            Self::Definition(step) => format!("def/{step}"),
+            Self::Needs(step, chunk) => format!("needs/{step}/{chunk}"),
+            Self::Dependents(step, chunk) => format!("deps/{step}/{chunk}"),
+            Self::Step(step) => format!("step/{step}"),
+            Self::Claim(step) => format!("claim/{step}"),
+            Self::Resolution(step, round) => format!("with/{step}/{round}"),
+            Self::Output(step, round) => format!("out/{step}/{round}"),
+            Self::Artifacts(step) => format!("files/{step}"),
+            Self::Failure(round) => format!("failure/{round}"),
+            Self::Log(step, attempt) => format!("log/{step}/{attempt}"),
+        }
+    }
+}

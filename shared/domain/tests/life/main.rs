@@ -1,0 +1,6 @@
+//! Whole lives of tasks on a model of the store: scenarios of one rule each, and properties of
+//! all plans under all schedules.
+
+mod model;
+mod properties;
+mod scenarios;
