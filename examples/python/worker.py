@@ -165,7 +165,7 @@ class Worker:
         self.ending.set()
 
     def announce(self, leaving=False):
-        handlers = [{"name": name, "effect": "none"} for name in HANDLERS]
+        handlers = [{"name": name} for name in HANDLERS]
         body = {"worker": self.id, "queues": [self.queue], "handlers": handlers}
         return self.api.call("POST", "/v1/workers", {**body, "leaving": leaving})["again_ms"]
 

@@ -1,4 +1,9 @@
-//! The binary as users run it: commands, kills, resumes.
+//! The binary as users run it: commands, fleets of processes, kills, resumes.
 #![allow(clippy::unwrap_used)]
 
+mod disturbed;
+mod embedded;
+mod fleet;
 mod kill_resume;
+mod tools;
+mod workers;

@@ -6,3 +6,4 @@ pub mod wait;
 pub mod services;
 pub mod private_redis;
 pub mod binary;
+pub mod processes;

@@ -100,7 +100,7 @@ impl Caller {
     /// Demands the right to name somebody else as owner.
     pub fn demand_owner(&self, owner: Option<&Principal>) -> Result<(), Fail> {
         match owner {
-            Some(owner) if !self.is_admin() && owner != self.principal() => {
+            Some(owner) if !self.0.may_name_owner(Some(owner)) => {
                 Err(Fail::forbidden(&format!("an admin, or without `owner: {owner}`")))
             }
             Some(_) | None => Ok(()),

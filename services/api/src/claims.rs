@@ -21,7 +21,7 @@ use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{Span, Time};
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{CLAIM_LENGTH, ClaimAsk, Claimed, Report};
+use standfast_engine::claims::{ClaimAsk, Claimed, Report};
 use standfast_protocol::claims::{
     Claim, ClaimRequest, Complete, FailureClass, HandBack, Heartbeat, HeartbeatAnswer,
     InputArtifact, Outcome, Settled,
@@ -33,6 +33,7 @@ use standfast_protocol::steps::StepState;
 use crate::auth::Caller;
 use crate::extract::{self, Place};
 use crate::problems::Fail;
+use crate::tasks::check_note;
 use crate::waits::Wait;
 use crate::workers::Names;
 use crate::{Api, present, puts, reads};
@@ -100,7 +101,7 @@ async fn one(
         attempt,
         worker: asking.worker.clone(),
         principal: caller.principal().clone(),
-        length: CLAIM_LENGTH,
+        length: api.settings().claim_length,
         handlers: Some(asking.handlers.clone()),
     };
     match api.claims().claim(&ask).await {
@@ -325,6 +326,7 @@ pub(crate) async fn hand_back(
     let request: HandBack = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     let holder = (request.worker.as_str(), request.attempt, request.epoch);
     let (task, at) = fence(&api, &caller, &place, holder).await?;
+    check_note(request.reason.as_deref(), "/reason")?;
     let why = request.reason.unwrap_or_else(|| "its worker gave it back".to_owned());
     let step = at.step.clone();
     let actor = caller.principal().clone();

@@ -72,6 +72,8 @@ pub struct Settings {
     pub public_hosts: Vec<String>,
     /// How long an ended task is kept unless its plan says otherwise.
     pub retention: Span,
+    /// How long a claim lasts unless renewed.
+    pub claim_length: Span,
 }
 
 /// What an api works with.

@@ -28,7 +28,8 @@ pub(crate) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) {
                 };
                 let Some(delivery) = delivery else { break };
                 shared.gauges.dead.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(message_id = ?delivery.message_id, routing_key = %delivery.routing_key,
+                tracing::warn!(message_id = ?delivery.message_id,
+                    routing_key = %delivery.routing_key,
                     "step message died on the broker; its step stays ready and is sent again");
                 delivery.acker.ack().await;
             },

@@ -10,18 +10,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
-use standfast_domain::ids::Principal;
+use standfast_domain::ids::{Principal, TaskId};
 use standfast_domain::json::{self, Limits};
+use standfast_domain::outcome::truncate;
 use standfast_domain::plan::Fault;
+use standfast_domain::record::{Key, Record, TaskState as Stored};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
 use standfast_engine::ports::{BrokerError, Delivery, Destination, Message, Source};
 use standfast_engine::registry::Registry;
 use standfast_engine::submission::{Handlers, Submitted, prepare};
-use standfast_engine::tokens::{Role, Tokens};
+use standfast_engine::tokens::{Identity, Role, Tokens};
 use standfast_engine::{Engine, EngineError};
-use standfast_protocol::amqp::{SUBMIT, SubmitReply, TOKEN_HEADER, TRACEPARENT_HEADER};
+use standfast_protocol::amqp::{
+    PROBLEM_HEADER, ROUTING_KEY_HEADER, SUBMIT, SubmitReply, TOKEN_HEADER, TRACEPARENT_HEADER,
+};
+use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::{self, Problem, ProblemKind};
+use standfast_protocol::tasks::{Submitted as Accepted, TaskState};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -29,11 +35,13 @@ use tokio_util::task::TaskTracker;
 const PREFETCH: u16 = 64;
 /// How long a reply or a rejection may wait for the broker.
 const BOUND: Duration = Duration::from_secs(10);
+/// Bytes of a request's id in its reply's: a message id has at most 255.
+const REPLY_ID_BYTES_MAX: usize = 249;
+/// Bytes of the problem beside a rejected message: all headers go into one frame, which RabbitMQ
+/// limits to 128 KiB, and those that the message came with are kept too.
+const PROBLEM_BYTES_MAX: usize = 32 * 1024;
 /// The wait before a message is tried again while store or broker do not answer.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Headers of a rejected message: the problem, and where it came from.
-const REASON_HEADER: &str = "standfast-reason";
-const ROUTING_KEY_HEADER: &str = "standfast-routing-key";
 
 /// The intake of an installation.
 pub struct Intake {
@@ -117,10 +125,7 @@ impl Intake {
         }
     }
 
-    async fn submit(
-        &self,
-        delivery: &Delivery,
-    ) -> Result<standfast_protocol::tasks::Submitted, Refused> {
+    async fn submit(&self, delivery: &Delivery) -> Result<Accepted, Refused> {
         if delivery.routing_key != SUBMIT {
             let detail = format!(
                 "routing key `{}` is not available in this version; expected `{SUBMIT}`",
@@ -134,21 +139,34 @@ impl Intake {
             listed(ProblemKind::InvalidJson, detail, faults)
         })?;
         let announced = self.registry.handlers().await.map_err(Refused::Later)?;
-        let submission = self.prepare(delivery, body, by, &announced)?;
+        let submission = self.prepare(delivery, body, by.principal.clone(), &announced)?;
+        if let Some(owner) = &submission.plan.owner
+            && !by.may_name_owner(Some(owner))
+        {
+            let detail = format!("this needs to be done by an admin, or without `owner: {owner}`");
+            return Err(refused(ProblemKind::Forbidden, detail));
+        }
         if submission.idempotency_key.is_none() {
             let detail = "a message needs a `message_id`, or its plan an `idempotency_key`: one \
                           of them makes its repeat the same task";
             return Err(refused(ProblemKind::InvalidRequest, detail));
         }
-        let (task, created) = self.engine.submit(submission).await.map_err(|error| match error {
-            EngineError::Refused(refusal) => refusal_problem(&refusal),
-            EngineError::Store(_) => Refused::Later(error),
-        })?;
-        Ok(standfast_protocol::tasks::Submitted {
-            url: format!("/v1/tasks/{task}"),
-            id: task.to_string(),
-            created,
-            state: standfast_protocol::tasks::TaskState::Queued,
+        let (task, created) =
+            self.engine.submit(submission).await.map_err(|error| match error {
+                EngineError::Refused(refusal) => refusal_problem(&refusal),
+                EngineError::Store(_) => Refused::Later(error),
+            })?;
+        let state = self.state(&task).await.map_err(Refused::Later)?;
+        let url = fill(paths::TASK, &[task.as_str()]);
+        Ok(Accepted { url, id: task.to_string(), created, state })
+    }
+
+    /// Reads where a task stands: it may have been accepted long ago.
+    async fn state(&self, task: &TaskId) -> Result<TaskState, EngineError> {
+        let header = self.engine.read(task, &[Key::Header]).await?.remove(&Key::Header);
+        Ok(match header {
+            Some(Some(Record::Header(header))) => shown(header.state),
+            _ => TaskState::Queued,
         })
     }
 
@@ -182,13 +200,13 @@ impl Intake {
 
     /// Finds out who publishes: the token in the header, else the user that the broker has
     /// validated.
-    async fn identify(&self, delivery: &Delivery) -> Result<Principal, Refused> {
+    async fn identify(&self, delivery: &Delivery) -> Result<Identity, Refused> {
         let unknown = |detail: &str| refused(ProblemKind::Unauthorized, detail);
         if let Some(token) = header(delivery, TOKEN_HEADER) {
             let identity = self.tokens.authenticate(token).await.map_err(Refused::Later)?;
             let identity = identity.ok_or_else(|| unknown("the token is not known"))?;
             return match identity.role {
-                Role::Admin | Role::Publisher => Ok(identity.principal),
+                Role::Admin | Role::Publisher => Ok(identity),
                 Role::Worker => {
                     let detail = "a worker's token does not submit; use a publisher's";
                     Err(refused(ProblemKind::Forbidden, detail))
@@ -198,7 +216,9 @@ impl Intake {
         let user = delivery.user_id.as_deref().ok_or_else(|| {
             unknown("the message names nobody: set `user_id` or the header `standfast-token`")
         })?;
-        Principal::new(format!("user:{user}")).map_err(|fault| unknown(&fault.to_string()))
+        let principal = Principal::new(format!("user:{user}"));
+        let principal = principal.map_err(|fault| unknown(&fault.to_string()))?;
+        Ok(Identity { principal, role: Role::Publisher })
     }
 
     /// Sends the reply, and the message itself to the rejected ones if it was refused.
@@ -215,7 +235,7 @@ impl Intake {
         let correlation_id = delivery.correlation_id.clone().or(delivery.message_id.clone());
         let answer = Message {
             destination: Destination::Reply(to.clone()),
-            message_id: format!("reply/{}", delivery.message_id.as_deref().unwrap_or("none")),
+            message_id: reply_id(delivery.message_id.as_deref().unwrap_or("none")),
             correlation_id,
             headers: Vec::new(),
             body: Bytes::from(serde_json::to_vec(&reply).expect("plain data")),
@@ -243,11 +263,10 @@ fn rejection(delivery: &Delivery, problem: &Problem) -> Message {
     let mut headers: Vec<(String, String)> = delivery
         .headers
         .iter()
-        .filter(|(name, _)| name != TOKEN_HEADER && name != REASON_HEADER)
+        .filter(|(name, _)| name != TOKEN_HEADER && name != PROBLEM_HEADER)
         .cloned()
         .collect();
-    let reason = serde_json::to_string(problem).expect("plain data");
-    headers.push((REASON_HEADER.to_owned(), reason));
+    headers.push((PROBLEM_HEADER.to_owned(), problem_header(problem)));
     headers.push((ROUTING_KEY_HEADER.to_owned(), delivery.routing_key.clone()));
     Message {
         destination: Destination::Rejected,
@@ -258,15 +277,32 @@ fn rejection(delivery: &Delivery, problem: &Problem) -> Message {
     }
 }
 
+/// Names a reply after its request. A request's id may be as long as AMQP allows, so its end
+/// is left out where both do not fit.
+fn reply_id(request: &str) -> String {
+    format!("reply/{}", truncate(request, REPLY_ID_BYTES_MAX))
+}
+
+/// Writes a problem so that it fits a header: with as many of its faults as there is room for.
+fn problem_header(problem: &Problem) -> String {
+    let mut shown = problem.clone();
+    loop {
+        let text = serde_json::to_string(&shown).expect("plain data");
+        if text.len() <= PROBLEM_BYTES_MAX || shown.errors.is_empty() {
+            return text;
+        }
+        shown.errors.truncate(shown.errors.len() / 2);
+    }
+}
+
 fn refused(kind: ProblemKind, detail: impl Into<String>) -> Refused {
     Refused::Problem(Box::new(Problem::new(kind, detail)))
 }
 
 fn listed(kind: ProblemKind, detail: impl Into<String>, faults: Vec<Fault>) -> Refused {
-    let errors = faults.into_iter().map(|fault| problem::Fault {
-        pointer: fault.pointer,
-        message: fault.message,
-    });
+    let errors = faults
+        .into_iter()
+        .map(|fault| problem::Fault { pointer: fault.pointer, message: fault.message });
     Refused::Problem(Box::new(Problem::new(kind, detail).with_errors(errors.collect())))
 }
 
@@ -283,3 +319,20 @@ fn refusal_problem(refusal: &Refusal) -> Refused {
     };
     refused(kind, refusal.to_string())
 }
+
+/// Gives the word that publishers know for a stored state.
+fn shown(state: Stored) -> TaskState {
+    match state {
+        Stored::Queued => TaskState::Queued,
+        Stored::Running => TaskState::Running,
+        Stored::Waiting => TaskState::Waiting,
+        Stored::Blocked => TaskState::Blocked,
+        Stored::Cancelling => TaskState::Cancelling,
+        Stored::Cancelled => TaskState::Cancelled,
+        Stored::Completed => TaskState::Completed,
+        Stored::Failed => TaskState::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -17,5 +17,7 @@ mod walk;
 mod work_sweep;
 
 pub use intake::Intake;
+pub use members::forget_schedulers;
+pub use ready_sweep::publish_ready;
 pub use scheduler::{Gauges, Scheduler, Settings};
 pub use takeover::end_all_claims;

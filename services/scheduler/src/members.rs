@@ -85,6 +85,27 @@ impl Members {
     }
 }
 
+/// Forgets all schedulers, at the start of the embedded mode, whose exclusive lock proves that
+/// none lives: until its entry expired, a dead one would keep half of the partitions.
+pub async fn forget_schedulers(engine: &Engine) -> Result<(), EngineError> {
+    loop {
+        let range = Range {
+            home: Home::Installation,
+            index: INDEX.to_owned(),
+            after: String::new(),
+            before: None,
+            limit: BATCH_MAX,
+            reverse: false,
+        };
+        let entries = engine.store().ranges(&[range]).await?.pop().unwrap_or_default();
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let gone = entries.into_iter().map(|entry| change(entry, false)).collect();
+        engine.commit_raw(commit(engine, gone)).await?;
+    }
+}
+
 fn change(member: String, add: bool) -> IndexChange {
     IndexChange { index: INDEX.to_owned(), member, add }
 }

@@ -99,6 +99,27 @@ impl ReadySweep {
     }
 }
 
+/// Wakes workers for all that is ready, the oldest first: at the start of the embedded mode,
+/// whose queues forgot everything. Gives how many messages the broker took.
+pub async fn publish_ready(engine: &Engine) -> Result<usize, EngineError> {
+    let mut sent = 0;
+    for queue in engine.queues().await? {
+        let index = ready_index(&queue);
+        let all = Partition::all().collect();
+        let mut members =
+            walk::until_enough(engine, all, &index, None, usize::MAX, |_| true).await?;
+        members.sort(); // they begin with their time
+        for part in members.chunks(ROUND_MAX) {
+            let mut wakes = Vec::new();
+            for member in part {
+                wakes.extend(check(engine, &index, member).await?);
+            }
+            sent += wakes.len() - engine.wake_again(&wakes).await;
+        }
+    }
+    Ok(sent)
+}
+
 /// Lists the oldest entries that count as lost and pass `due`, in order of age.
 async fn oldest(
     engine: &Engine,
@@ -115,11 +136,7 @@ async fn oldest(
 }
 
 /// Makes the wake of an entry, or removes the entry if its step is not ready any more.
-async fn check(
-    engine: &Engine,
-    index: &str,
-    member: &str,
-) -> Result<Option<Wake>, EngineError> {
+async fn check(engine: &Engine, index: &str, member: &str) -> Result<Option<Wake>, EngineError> {
     let Some((_, task, step)) = parse_ready_member(member) else { return Ok(None) };
     let (step_key, claim_key) = (Key::Step(step.clone()), Key::Claim(step.clone()));
     let keys = [step_key.clone(), claim_key.clone(), Key::Gate, Key::Header];
@@ -136,8 +153,7 @@ async fn check(
         entries(&task, &step_key, record).contains(&(index.to_owned(), member.to_owned()))
     });
     if ended || claimed || !stands {
-        let gone =
-            IndexChange { index: index.to_owned(), member: member.to_owned(), add: false };
+        let gone = IndexChange { index: index.to_owned(), member: member.to_owned(), add: false };
         engine.change_indexes(Scope::Task(task), vec![gone]).await?;
         return Ok(None);
     }

@@ -1,8 +1,8 @@
 //! The duties of a scheduler process, each on a loop of its own.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use standfast_domain::ids::{Partition, WorkerId};
 use standfast_domain::time::Span;
@@ -12,11 +12,11 @@ use standfast_engine::blobs::Blobs;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::dead_steps;
 use crate::members::Members;
 use crate::ready_sweep::ReadySweep;
 use crate::retention::Retention;
 use crate::takeover::TakeOver;
-use crate::dead_steps;
 use crate::timers::Timers;
 use crate::work_sweep::WorkSweep;
 
@@ -51,8 +51,10 @@ impl Settings {
 /// Counts for metrics and health.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    /// Rounds of the timer loop.
+    /// Rounds of the timer loop that the store let through.
     pub rounds: AtomicU64,
+    /// When the last of these rounds ended.
+    timers_ran: Mutex<Option<Instant>>,
     /// Timers that did something.
     pub fired: AtomicU64,
     /// Claims taken over.
@@ -63,6 +65,18 @@ pub struct Gauges {
     pub dead: AtomicU64,
     /// Tasks removed after their retention.
     pub removed: AtomicU64,
+}
+
+impl Gauges {
+    /// Says how long ago the timer loop last got through; `None` before it ever did.
+    pub fn timers_silent(&self) -> Option<Duration> {
+        self.timers_ran.lock().expect("no panic while held").map(|at| at.elapsed())
+    }
+
+    pub(crate) fn timers_round(&self) {
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        *self.timers_ran.lock().expect("no panic while held") = Some(Instant::now());
+    }
 }
 
 /// What the duties share.
@@ -131,10 +145,7 @@ pub(crate) trait Duty: Send + 'static {
     const NAME: &'static str;
 
     /// Does it once.
-    fn round(
-        &mut self,
-        shared: &Shared,
-    ) -> impl Future<Output = Result<(), EngineError>> + Send;
+    fn round(&mut self, shared: &Shared) -> impl Future<Output = Result<(), EngineError>> + Send;
 }
 
 /// Says that this scheduler lives, and hears of the others.

@@ -34,7 +34,6 @@ impl Duty for Timers {
     const NAME: &'static str = "timers";
 
     async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
-        shared.gauges.rounds.fetch_add(1, Ordering::Relaxed);
         let engine = &shared.engine;
         let monotonic = engine.clock().monotonic();
         self.deferred.retain(|_, until| *until > monotonic);
@@ -45,8 +44,7 @@ impl Duty for Timers {
             kind.is_some() && !removal && !self.deferred.contains_key(member)
         };
         let partitions = shared.partitions();
-        let fresh =
-            walk::until_enough(engine, partitions, TIMERS, before, ROUND_MAX, own).await?;
+        let fresh = walk::until_enough(engine, partitions, TIMERS, before, ROUND_MAX, own).await?;
         let results: Vec<(String, Result<Fired, EngineError>)> = futures::stream::iter(fresh)
             .map(|member| fire(engine.clone(), member))
             .buffer_unordered(PARALLEL)
@@ -65,7 +63,11 @@ impl Duty for Timers {
                 Err(error) => first_error = Some(error),
             }
         }
-        first_error.map_or(Ok(()), Err)
+        if let Some(error) = first_error {
+            return Err(error);
+        }
+        shared.gauges.timers_round();
+        Ok(())
     }
 }
 

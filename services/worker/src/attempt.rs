@@ -12,6 +12,7 @@ use standfast_engine::claims::{Claimed, Claims, Report};
 use tokio_util::sync::CancellationToken;
 
 use crate::files::{self, FilesError};
+use crate::gauges::Came;
 use crate::handlers::{
     self, Class, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Secrets,
 };
@@ -39,7 +40,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// Runs a claimed attempt and tells its result; true once that is stored or refused.
-    pub async fn run(&self, claimed: Claimed, handler: Arc<dyn Handler>) -> bool {
+    pub async fn run(&self, claimed: Claimed, handler: Arc<dyn Handler>) -> (bool, Came) {
         let at = claimed.at(&self.worker);
         let cancel = self.hand_back.child_token();
         let length = claimed.length.to_std();
@@ -58,22 +59,28 @@ impl Bench {
             Err(error) => failed_files(&error),
         };
         let standing = *standing.borrow();
-        let told = match standing {
+        let (told, came) = match standing {
             Standing::Lost => {
                 tracing::info!(task = %claimed.task, step = %claimed.step,
                     attempt = claimed.attempt, "attempt was taken over; its result is dropped");
-                true
+                (true, Came::GivenUp)
             }
             Standing::Held if self.hand_back.is_cancelled() && is_cancelled(&report) => {
-                self.tell(&claimed, None).await
+                (self.tell(&claimed, None).await, Came::GivenUp)
             }
-            Standing::Held | Standing::ToEnd => self.tell(&claimed, Some(report)).await,
+            Standing::Held | Standing::ToEnd => {
+                let came = match &report {
+                    Report::Succeeded { .. } => Came::Succeeded,
+                    Report::Failed { .. } => Came::Failed,
+                };
+                (self.tell(&claimed, Some(report)).await, came)
+            }
         };
         drop(beat);
         if let Err(error) = tokio::fs::remove_dir_all(&directory).await {
             tracing::debug!(directory = %directory.display(), %error, "directory not removed");
         }
-        told
+        (told, came)
     }
 
     async fn work(
@@ -91,15 +98,14 @@ impl Bench {
         let spool = directory.with_extension("log");
         let log = LogSink::new(LogLimits::default(), Some(&spool));
         let at = claimed.at(&self.worker);
-        let keeper = log_keeper::start(
-            self.claims.clone(),
-            claimed.task.clone(),
-            at.clone(),
-            log.clone(),
-        );
-        let left = self.claims.engine().now().await.map_or(Span::default(), |now| {
-            claimed.ends_at.since(now)
-        });
+        let keeper =
+            log_keeper::start(self.claims.clone(), claimed.task.clone(), at.clone(), log.clone());
+        let left = self
+            .claims
+            .engine()
+            .now()
+            .await
+            .map_or(Span::default(), |now| claimed.ends_at.since(now));
         let job = Job {
             task: claimed.task.to_string(),
             step: claimed.step.to_string(),
@@ -133,7 +139,8 @@ impl Bench {
             handlers::Report::Failed(failure) => return Ok(failed(failure)),
         };
         let mut names: Vec<String> = claimed.artifact.iter().cloned().collect();
-        names.extend(success.artifacts.into_iter().filter(|name| claimed.artifact.as_ref() != Some(name)));
+        let declared = claimed.artifact.as_ref();
+        names.extend(success.artifacts.into_iter().filter(|name| declared != Some(name)));
         let artifacts =
             files::keep_artifacts(self.claims.blobs(), &claimed.task, directory, &names).await?;
         Ok(Report::Succeeded {
@@ -183,11 +190,7 @@ impl Bench {
 }
 
 /// Runs the handler on a task of its own, so that a panic or an endless one is only its own.
-async fn run_handler(
-    handler: Arc<dyn Handler>,
-    job: Job,
-    bound: Duration,
-) -> handlers::Report {
+async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> handlers::Report {
     let running = tokio::spawn(async move { handler.run(job).await });
     let running = tokio_util::task::AbortOnDropHandle::new(running);
     match tokio::time::timeout(bound, running).await {

@@ -42,7 +42,9 @@ pub(crate) async fn write_inputs(
         }
         if artifact.directory {
             let bytes = blobs.get(&artifact.blob).await?;
-            tokio::task::spawn_blocking(move || unpack(&bytes, &target)).await.map_err(joined)??;
+            tokio::task::spawn_blocking(move || unpack(&bytes, &target))
+                .await
+                .map_err(joined)??;
             continue;
         }
         let mut file = tokio::fs::File::create(&target).await?;

@@ -14,11 +14,13 @@ pub mod handlers;
 mod attempt;
 mod builtin;
 mod files;
+mod gauges;
 mod heartbeat;
 mod log_keeper;
 mod secrets;
 mod worker;
 
 pub use builtin::BuiltinHandlers;
+pub use gauges::{Gauges, QueueGauges};
 pub use secrets::EnvironmentSecrets;
-pub use worker::{Gauges, Settings, Worker};
+pub use worker::{Settings, Worker};

@@ -1,9 +1,10 @@
 //! The loop: as many attempts at a time as the worker has room for.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -13,16 +14,24 @@ use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
 use standfast_engine::ports::{BrokerError, Delivery, Source, StoreError, Subscription};
 use standfast_engine::registry::{ANNOUNCEMENT, Registry};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::Bench;
 use crate::builtin::BuiltinHandlers;
+use crate::gauges::Gauges;
 use crate::handlers::Secrets;
 
 /// The wait between two tries of a claim while the store does not answer.
 const CLAIM_AGAIN: Duration = Duration::from_millis(500);
+/// How often each queue's loop says for health that it lives.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often a worker that follows looks for new queues, besides when a task has changed.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// The shortest pause between two looks for new queues: tasks may change often.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(20);
 
 /// What a worker is told at its start.
 pub struct Settings {
@@ -42,23 +51,6 @@ pub struct Settings {
     pub secrets: Arc<dyn Secrets>,
 }
 
-/// Counts for metrics and health.
-#[derive(Debug, Default)]
-pub struct Gauges {
-    /// Attempts that run now.
-    pub running: AtomicU64,
-    /// Attempts started since the process started.
-    pub starts: AtomicU64,
-    /// Deliveries that woke for nothing.
-    pub spent: AtomicU64,
-    /// Deliveries that could not be read.
-    pub malformed: AtomicU64,
-    /// Subscriptions that the broker has now.
-    pub subscribed: AtomicU64,
-    /// True while the store does not answer and deliveries are held.
-    pub held: AtomicU64,
-}
-
 /// A worker process.
 pub struct Worker {
     settings: Settings,
@@ -67,7 +59,22 @@ pub struct Worker {
     handlers: BuiltinHandlers,
     names: BTreeSet<HandlerName>,
     gauges: Arc<Gauges>,
+    /// Told when the worker takes from one queue more.
+    subscribed: Notify,
+    follows: bool,
 }
+
+/// What the loops of all queues share.
+struct Work {
+    worker: Arc<Worker>,
+    bench: Bench,
+    slots: Arc<Semaphore>,
+    running: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+/// The loop of each queue; at its end it gives the subscription back, to be closed last.
+type Loops = BTreeMap<Queue, JoinHandle<Box<dyn Subscription>>>;
 
 /// A step message's body.
 #[derive(Deserialize)]
@@ -94,7 +101,15 @@ impl Worker {
     ) -> Self {
         let names = handlers.names().filter_map(|name| HandlerName::new(name).ok()).collect();
         let gauges = Arc::new(Gauges::default());
-        Self { settings, claims, registry, handlers, names, gauges }
+        let subscribed = Notify::new();
+        let follows = false;
+        Self { settings, claims, registry, handlers, names, gauges, subscribed, follows }
+    }
+
+    /// Makes it also take from every queue that a plan has named or will name: for the one
+    /// worker of an installation.
+    pub fn following_queues(self) -> Self {
+        Self { follows: true, ..self }
     }
 
     /// Gives the counts.
@@ -110,7 +125,7 @@ impl Worker {
         hurry: CancellationToken,
     ) -> Result<(), BrokerError> {
         let (hand_back, give_up) = (CancellationToken::new(), CancellationToken::new());
-        let bench = Arc::new(Bench {
+        let bench = Bench {
             claims: self.claims.clone(),
             worker: self.settings.worker.clone(),
             actor: Principal::new(format!("worker:{}", self.settings.worker))
@@ -119,28 +134,27 @@ impl Worker {
             secrets: self.settings.secrets.clone(),
             hand_back: hand_back.clone(),
             give_up: give_up.clone(),
-        });
+        };
         let worker = Arc::new(self);
         let slots = Arc::new(Semaphore::new(usize::from(worker.settings.concurrency)));
         let running = TaskTracker::new();
-        let broker = worker.claims.engine().clone();
-        let mut loops = Vec::new();
+        let work = Arc::new(Work {
+            worker: worker.clone(),
+            bench,
+            slots,
+            running: running.clone(),
+            shutdown: shutdown.clone(),
+        });
+        let mut loops = Loops::new();
         for queue in &worker.settings.queues {
-            let source = Source::Steps(queue.clone());
-            broker.broker().declare(queue).await?;
-            let subscription =
-                broker.broker().subscribe(source, worker.settings.concurrency).await?;
-            loops.push(tokio::spawn(worker.clone().consume(
-                subscription,
-                bench.clone(),
-                slots.clone(),
-                running.clone(),
-                shutdown.clone(),
-            )));
+            loops.insert(queue.clone(), work.clone().start(queue).await?);
         }
         let announcing = tokio::spawn(worker.clone().announce(shutdown.clone()));
+        if worker.follows {
+            work.follow(&mut loops).await;
+        }
         let mut subscriptions = Vec::new();
-        for consuming in loops {
+        for consuming in loops.into_values() {
             subscriptions.extend(consuming.await); // a panic there was reported by the runtime
         }
         running.close();
@@ -165,53 +179,31 @@ impl Worker {
         Ok(())
     }
 
-    /// Says again and again that this worker lives.
+    /// Says again and again that this worker lives, and at once when it takes from one queue
+    /// more.
     async fn announce(self: Arc<Self>, shutdown: CancellationToken) {
         let names: Vec<HandlerName> = self.names.iter().cloned().collect();
         loop {
-            let queues = &self.settings.queues;
-            let announced = self.registry.announce(&self.settings.worker, queues, &names).await;
+            let queues: Vec<Queue> = self.gauges.queues().into_keys().collect();
+            let announced = self.registry.announce(&self.settings.worker, &queues, &names).await;
             if let Err(error) = announced {
                 tracing::debug!(%error, "worker not announced");
             }
             tokio::select! {
                 () = tokio::time::sleep(ANNOUNCEMENT.to_std() / 3) => {}
+                () = self.subscribed.notified() => {}
                 () = shutdown.cancelled() => return,
             }
         }
     }
 
-    async fn consume(
-        self: Arc<Self>,
-        mut subscription: Box<dyn Subscription>,
-        bench: Arc<Bench>,
-        slots: Arc<Semaphore>,
-        running: TaskTracker,
-        shutdown: CancellationToken,
-    ) -> Box<dyn Subscription> {
-        loop {
-            let slot = tokio::select! {
-                slot = slots.clone().acquire_owned() => slot.expect("never closed"),
-                () = shutdown.cancelled() => break,
-            };
-            let delivery = tokio::select! {
-                delivery = subscription.next() => delivery,
-                () = shutdown.cancelled() => break,
-            };
-            let Some(delivery) = delivery else { break };
-            let (worker, bench, shutdown) = (self.clone(), bench.clone(), shutdown.clone());
-            running.spawn(async move { worker.take(delivery, &bench, slot, &shutdown).await });
-        }
-        subscription
-    }
-
     /// Handles one delivery: claims, runs, tells, acknowledges.
     async fn take(
         &self,
+        queue: &Queue,
         delivery: Delivery,
-        bench: &Bench,
         slot: OwnedSemaphorePermit,
-        shutdown: &CancellationToken,
+        work: &Work,
     ) {
         let Ok(message) = serde_json::from_slice::<StepMessage>(&delivery.body) else {
             self.gauges.malformed.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +211,7 @@ impl Worker {
             delivery.acker.dead_letter().await;
             return;
         };
-        match self.wake(&message, shutdown).await {
+        match self.wake(&message, &work.shutdown).await {
             Woken::Nothing => {
                 self.gauges.spent.fetch_add(1, Ordering::Relaxed);
                 delivery.acker.ack().await;
@@ -227,10 +219,9 @@ impl Worker {
             Woken::ShuttingDown => {}
             Woken::Attempt(claimed) => {
                 let Some(handler) = self.handlers.get(claimed.handler.as_str()) else { return };
-                self.gauges.starts.fetch_add(1, Ordering::Relaxed);
-                self.gauges.running.fetch_add(1, Ordering::Relaxed);
-                let told = bench.run(*claimed, handler).await;
-                self.gauges.running.fetch_sub(1, Ordering::Relaxed);
+                self.gauges.started(queue);
+                let (told, came) = work.bench.run(*claimed, handler).await;
+                self.gauges.ended(queue, came);
                 if told {
                     delivery.acker.ack().await;
                 }
@@ -280,5 +271,85 @@ impl Worker {
                 }
             }
         }
+    }
+}
+
+impl Work {
+    /// Subscribes to a queue and begins to take from it.
+    async fn start(
+        self: Arc<Self>,
+        queue: &Queue,
+    ) -> Result<JoinHandle<Box<dyn Subscription>>, BrokerError> {
+        let broker = self.worker.claims.engine().broker();
+        broker.declare(queue).await?;
+        let prefetch = self.worker.settings.concurrency;
+        let subscription = broker.subscribe(Source::Steps(queue.clone()), prefetch).await?;
+        self.worker.gauges.look(queue, subscription.subscribed());
+        self.worker.subscribed.notify_one();
+        Ok(tokio::spawn(self.clone().consume(queue.clone(), subscription)))
+    }
+
+    /// Takes from each queue that plans name, as they come, until the shutdown.
+    async fn follow(self: &Arc<Self>, loops: &mut Loops) {
+        let engine = self.worker.claims.engine();
+        let mut changes = engine.listen();
+        let mut failing = false;
+        loop {
+            let outcome = self.follow_once(loops).await;
+            if let Err(error) = &outcome
+                && !failing
+            {
+                tracing::warn!(%error, "new queues wait");
+            }
+            failing = outcome.is_err();
+            tokio::select! {
+                () = tokio::time::sleep(FOLLOW_EVERY) => {}
+                // Missed notices are no loss: each look sees all queues.
+                _ = changes.recv() => tokio::time::sleep(FOLLOW_PAUSE).await,
+                () = self.shutdown.cancelled() => return,
+            }
+            changes = changes.resubscribe();
+        }
+    }
+
+    async fn follow_once(self: &Arc<Self>, loops: &mut Loops) -> Result<(), String> {
+        let queues = self.worker.claims.engine().queues().await;
+        for queue in queues.map_err(|error| error.to_string())? {
+            if let Entry::Vacant(place) = loops.entry(queue) {
+                let started = self.clone().start(place.key()).await;
+                place.insert(started.map_err(|error| error.to_string())?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes deliveries as they come, each once there is room for its attempt. The delivery
+    /// comes first: a queue that only waits must not keep the room from the others.
+    async fn consume(
+        self: Arc<Self>,
+        queue: Queue,
+        mut subscription: Box<dyn Subscription>,
+    ) -> Box<dyn Subscription> {
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut next: Option<Delivery> = None;
+        loop {
+            tokio::select! {
+                _ = looks.tick() => self.worker.gauges.look(&queue, subscription.subscribed()),
+                () = self.shutdown.cancelled() => break,
+                delivery = subscription.next(), if next.is_none() => match delivery {
+                    Some(delivery) => next = Some(delivery),
+                    None => break,
+                },
+                slot = self.slots.clone().acquire_owned(), if next.is_some() => {
+                    let slot = slot.expect("never closed");
+                    let Some(delivery) = next.take() else { continue };
+                    let (work, queue) = (self.clone(), queue.clone());
+                    self.running.spawn(async move {
+                        work.worker.take(&queue, delivery, slot, &work).await;
+                    });
+                }
+            }
+        }
+        subscription
     }
 }

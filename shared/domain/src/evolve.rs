@@ -425,6 +425,10 @@ fn round_opened(
     round: u32,
     steps: &[(StepId, u32)],
 ) -> Result<(), Halt> {
+    let skipped = match view.get(&Key::Failure(round))? {
+        Some(Record::Failure(failure)) => failure.skipped.clone(),
+        _ => Vec::new(),
+    };
     view.need(steps.iter().map(|(step, _)| Key::Step(step.clone())))?;
     for (step, remaining) in steps {
         let settled = view.step(step)?.is_settled();
@@ -433,7 +437,7 @@ fn round_opened(
         view.edit_step(step, |state| {
             state.round = round;
             state.remaining = *remaining;
-            state.need_skipped = false;
+            state.need_skipped = skipped.contains(step);
             state.charged = 0;
             state.first_ready_at = None;
             state.give_up_at = None;

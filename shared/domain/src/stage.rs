@@ -95,6 +95,7 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
                 let claims = steps.iter().map(|(step, _)| Key::Claim(step.clone()));
                 keys.extend(claims.filter(|claim| view.knows(claim)));
             }
+            Change::EpochRaised { .. } => keys.extend(live_claims(view)),
             Change::StepReady { .. }
             | Change::TaskSubmitted { .. }
             | Change::TaskStarted { .. }
@@ -110,13 +111,23 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::DeadlinePassed
             | Change::StopRequested { .. }
             | Change::TaskFailing { .. }
-            | Change::EpochRaised { .. }
             | Change::FinallyStarted { .. }
             | Change::TaskEnded { .. }
             | Change::EntriesCleared => {}
         }
     }
     keys.iter().map(|key| Guard { field: key.field(), version: view.version(key) }).collect()
+}
+
+/// Names the claims that may have come to stand without the header moving, as far as the view
+/// knows them: an epoch ends only when no attempt of it runs.
+fn live_claims(view: &View) -> impl Iterator<Item = Key> {
+    view.known()
+        .filter(|key| match key {
+            Key::Claim(step) => !view.step(step).is_ok_and(|state| state.is_settled()),
+            _ => false,
+        })
+        .cloned()
 }
 
 /// Advances the log's envelope over the events and encodes them.

@@ -112,6 +112,11 @@ impl View {
         self.unborn || self.slots.contains_key(key)
     }
 
+    /// Walks the keys of all records that are known.
+    pub fn known(&self) -> impl Iterator<Item = &Key> {
+        self.slots.keys()
+    }
+
     /// Gives the version at which a record is known.
     pub fn version(&self, key: &Key) -> Option<CommitId> {
         self.slots.get(key).and_then(|slot| slot.version)

@@ -74,9 +74,9 @@ pub(crate) fn decide_batch(
 }
 
 fn first_needs(view: &View, batch: &[Asked<'_>]) -> Vec<Key> {
-    let hinted = batch.iter().flat_map(|asked| {
-        hint(asked.command).into_iter().chain(asked.wants.iter().cloned())
-    });
+    let hinted = batch
+        .iter()
+        .flat_map(|asked| hint(asked.command).into_iter().chain(asked.wants.iter().cloned()));
     let unknown: BTreeSet<Key> = hinted.filter(|key| !view.knows(key)).collect();
     unknown.into_iter().collect()
 }
@@ -196,4 +196,62 @@ pub(crate) fn command_for(view: &View, todo: &Todo, now: Time) -> Result<Command
         }
         Todo::Advance => Command::Advance { claimed: Vec::new() },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+    use standfast_domain::decide::Resolution;
+    use standfast_domain::ids::{StepId, TaskId};
+    use standfast_domain::record::{Record, StepState};
+    use standfast_domain::time::Span;
+
+    use super::*;
+    use crate::submission::{Handlers, Submitted, prepare};
+
+    struct AnyHandler;
+
+    impl Handlers for AnyHandler {
+        fn check(&self, _: &str, _: &serde_json::Value) -> Option<Vec<(String, String)>> {
+            Some(Vec::new())
+        }
+    }
+
+    fn decided(view: &mut View, command: &Command, id: u64) -> Decided {
+        let actor = Principal::local();
+        let asked = [Asked { command, actor: &actor, wants: &[] }];
+        match decide_batch(view, &asked, &[], Time(1_000), CommitId(id)) {
+            Ok(decided) => decided,
+            Err(keys) => panic!("the view knows all, yet these are missing: {keys:?}"),
+        }
+    }
+
+    #[test]
+    fn a_release_evaluates_its_step_in_the_batch_and_trusts_no_earlier_answer() {
+        let body = json!({
+            "kind": "test",
+            "input": {"n": 7},
+            "steps": [{"id": "a", "uses": "exec", "with": {"n": "${{ input.n }}"}}],
+        });
+        let by = Principal::local();
+        let submitted = Submitted { body, plan_dir: None, by, key: None, traceparent: None };
+        let submission = prepare(submitted, Span::from_secs(60), &AnyHandler, &BTreeSet::new());
+        let mut view = View::new(TaskId::random([1; 16]));
+        view.load(Key::Header, None, None);
+        let submit = Command::Submit(Box::new(submission.expect("a right plan")));
+        decided(&mut view, &submit, 1);
+        view.committed(CommitId(1));
+        let step = StepId::new("a").expect("a name");
+        let (resolution, state) = (Key::Resolution(step.clone(), 2), Key::Step(step.clone()));
+        let again = StepState { round: 2, ..StepState::pending(0) };
+        view.load(state, Some(Record::Step(again)), Some(CommitId(1)));
+        view.load(Key::Gate, None, None);
+        view.load(resolution.clone(), None, None);
+        let stale = Resolution::Run { with: Some(json!({"n": 1})) };
+        decided(&mut view, &Command::ReleaseStep { step, resolution: stale }, 2);
+        let found = view.get(&resolution).expect("it is known");
+        assert_eq!(found, Some(&Record::Value(json!({"n": 7}))));
+    }
 }

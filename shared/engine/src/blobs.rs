@@ -172,8 +172,7 @@ impl Blobs {
     pub async fn remove_task(&self, task: &TaskId) -> Result<(), BlobError> {
         let prefix = BlobPath::from(task.as_str());
         let found = self.store.list(Some(&prefix)).map_ok(|meta| meta.location).boxed();
-        let removed: Result<Vec<BlobPath>, _> =
-            self.store.delete_stream(found).try_collect().await;
+        let removed: Result<Vec<BlobPath>, _> = self.store.delete_stream(found).try_collect().await;
         removed?;
         match tokio::fs::remove_dir(self.root.join(task.as_str())).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),

@@ -13,13 +13,11 @@ use standfast_domain::ids::{
 };
 use standfast_domain::index::{parse_ready_member, ready_index};
 use standfast_domain::json::{DEPTH_MAX, OUTPUT_INLINE_BYTES_MAX, check_value};
-use standfast_domain::outcome::{
-    ARTIFACTS_MAX, Artifact, Failure, FailureClass, Outcome, Success,
-};
+use standfast_domain::outcome::{ARTIFACTS_MAX, Artifact, Failure, FailureClass, Outcome, Success};
 use standfast_domain::plan::{StepPlan, Uses};
 use standfast_domain::record::{AttemptLog, Definition, Key, Payload, Record};
 use standfast_domain::refusal::Refusal;
-use standfast_domain::time::{Span, Time};
+use standfast_domain::time::{SPAN_MAX, Span, Time};
 use standfast_domain::view::{Attempt, View};
 
 use crate::blobs::Blobs;
@@ -379,6 +377,8 @@ impl Claims {
             Report::Failed { class, message, retry_after, output, cost_usd_micros } => {
                 let small = serde_json::to_vec(&output).map_or(0, |bytes| bytes.len());
                 let output = if small <= OUTPUT_INLINE_BYTES_MAX { output } else { Value::Null };
+                // A wait beyond what timers may take has no date that can be shown.
+                let retry_after = retry_after.map(|wait| wait.min(SPAN_MAX));
                 let failure = Failure { class, message, retry_after, output };
                 Ok((Outcome::Failed(failure), Vec::new(), cost_usd_micros))
             }
@@ -419,9 +419,9 @@ impl Claims {
             self.engine.know_queues(steps.iter().map(|step| &step.queue)).await?;
         }
         Ok(prepared.map_err(|faults| {
-            let first = faults.first().map_or_else(String::new, |fault| {
-                format!("{}: {}", fault.pointer, fault.message)
-            });
+            let first = faults
+                .first()
+                .map_or_else(String::new, |fault| format!("{}: {}", fault.pointer, fault.message));
             format!("`then` has {} fault(s); {first}", faults.len())
         }))
     }

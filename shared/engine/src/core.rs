@@ -73,17 +73,8 @@ impl Core {
         let (later, later_receiver) = mpsc::unbounded_channel();
         let (changed, _) = broadcast::channel(CHANGED_BUFFER);
         let (time, counters) = (StoreTime::default(), Counters::default());
-        let core = Arc::new(Self {
-            store,
-            broker,
-            clock,
-            ids,
-            time,
-            wakes,
-            later,
-            changed,
-            counters,
-        });
+        let core =
+            Arc::new(Self { store, broker, clock, ids, time, wakes, later, changed, counters });
         tokio::spawn(publish_wakes(Arc::downgrade(&core), wakes_receiver));
         (core, later_receiver)
     }
@@ -220,10 +211,7 @@ fn step_message(wake: &Wake) -> Message {
 
 /// Sends wakes as they come, many at a time. One that is not confirmed is left to the sweep of
 /// the ready index: the message only wakes, what is ready is in the store.
-async fn publish_wakes(
-    core: std::sync::Weak<Core>,
-    mut receiver: mpsc::UnboundedReceiver<Wake>,
-) {
+async fn publish_wakes(core: std::sync::Weak<Core>, mut receiver: mpsc::UnboundedReceiver<Wake>) {
     let mut wakes = Vec::new();
     while receiver.recv_many(&mut wakes, WAKES_MAX).await > 0 {
         let Some(core) = core.upgrade() else { return };

@@ -69,17 +69,17 @@ impl Engine {
         wants: Vec<Key>,
     ) -> Result<Done, EngineError> {
         let (reply, answer) = oneshot::channel();
-        let request =
-            Request { task: task.clone(), command, actor, wants, reply: Some(reply) };
+        let request = Request { task: task.clone(), command, actor, wants, reply: Some(reply) };
         let gone = || EngineError::Store(StoreError::Unavailable("the engine is ending".into()));
         self.lane(task).send(Input::Ask(request)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 
     fn lane(&self, task: &TaskId) -> &mpsc::UnboundedSender<Input> {
-        let sum = task.as_str().bytes().fold(0usize, |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(usize::from(byte))
-        });
+        let sum = task
+            .as_str()
+            .bytes()
+            .fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
         &self.lanes[sum % self.lanes.len()]
     }
 
@@ -103,11 +103,7 @@ impl Engine {
 
     /// Writes a large plan's immutable records before the header makes the task visible. Left
     /// alone by a crash they are removed by a timer, unless the task was born meanwhile.
-    async fn write_ahead(
-        &self,
-        task: &TaskId,
-        submission: &Submission,
-    ) -> Result<(), EngineError> {
+    async fn write_ahead(&self, task: &TaskId, submission: &Submission) -> Result<(), EngineError> {
         let mut view = View::new(task.clone());
         view.load(Key::Header, None, None);
         let now = self.now().await?;
@@ -301,8 +297,7 @@ impl Engine {
         loop {
             match command_for(&view, todo, now) {
                 Ok(command) => {
-                    let done =
-                        self.execute(task, command, Principal::system(), Vec::new()).await?;
+                    let done = self.execute(task, command, Principal::system(), Vec::new()).await?;
                     return Ok(done.acted);
                 }
                 Err(Halt::Refuse(refusal)) => return Err(refusal.into()),

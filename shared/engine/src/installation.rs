@@ -29,11 +29,8 @@ impl Installation {
             if let Some(found) = read(engine).await? {
                 return Ok(found);
             }
-            let fresh = Self {
-                format: FORMAT,
-                partitions: PARTITIONS,
-                id: hex::encode(engine.random()),
-            };
+            let fresh =
+                Self { format: FORMAT, partitions: PARTITIONS, id: hex::encode(engine.random()) };
             let bytes = serde_json::to_vec(&fresh).expect("plain data");
             let commit = Commit {
                 id: engine.commit_id(),

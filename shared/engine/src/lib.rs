@@ -1,15 +1,15 @@
 //! Loads what a command needs, lets the domain decide, commits atomically, sends what follows.
 //! Holds no rule of its own and names no product: stores and brokers are ports.
 
+mod batch;
 pub mod blobs;
 pub mod claims;
-pub mod installation;
-pub mod registry;
-mod batch;
 mod core;
 mod engine;
+pub mod installation;
 mod lane;
 pub mod ports;
+pub mod registry;
 pub mod resolve;
 pub mod submission;
 pub mod time;

@@ -108,11 +108,7 @@ pub fn prepare_added(
     if faults.is_empty() { Ok((steps, additions)) } else { Err(faults) }
 }
 
-fn agree(
-    outer: Option<String>,
-    inner: Option<String>,
-    faults: &mut Vec<Fault>,
-) -> Option<String> {
+fn agree(outer: Option<String>, inner: Option<String>, faults: &mut Vec<Fault>) -> Option<String> {
     if let (Some(outer), Some(inner)) = (&outer, &inner)
         && outer != inner
     {

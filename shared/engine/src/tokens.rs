@@ -71,6 +71,14 @@ pub struct Identity {
     pub role: Role,
 }
 
+impl Identity {
+    /// True if a task that this one submits may have that owner: whoever is not an admin owns
+    /// what it submits, for an owner is asked for answers and may be charged.
+    pub fn may_name_owner(&self, owner: Option<&Principal>) -> bool {
+        self.role == Role::Admin || owner.is_none_or(|owner| *owner == self.principal)
+    }
+}
+
 /// A token as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use crate::problem::Problem;
 use crate::tasks::Submitted;
 
-/// The topic exchange that publishers send to.
+/// The direct exchange that publishers send to.
 pub const EXCHANGE: &str = "standfast";
 /// Routing key of a submission.
 pub const SUBMIT: &str = "submit";
@@ -25,15 +25,15 @@ pub const STOP: &str = "stop";
 pub const INTAKE_QUEUE: &str = "standfast.intake";
 /// The queue of messages that could not be accepted.
 pub const REJECTED_QUEUE: &str = "standfast.rejected";
-/// The exchange over which running attempts are told to stop.
-pub const CONTROL_EXCHANGE: &str = "standfast.control";
 /// What the name of every queue of steps begins with.
 pub const STEPS_PREFIX: &str = "standfast.steps.";
 
 /// Header with the publisher's token; removed before anything is kept.
 pub const TOKEN_HEADER: &str = "standfast-token";
 /// Header with a [`Problem`] as JSON, on messages in [`REJECTED_QUEUE`].
-pub const PROBLEM_HEADER: &str = "standfast-problem";
+pub const PROBLEM_HEADER: &str = "standfast-reason";
+/// Header with the routing key that a message in [`REJECTED_QUEUE`] was first sent with.
+pub const ROUTING_KEY_HEADER: &str = "standfast-routing-key";
 /// Header with the W3C trace context.
 pub const TRACEPARENT_HEADER: &str = "traceparent";
 

@@ -34,9 +34,6 @@ pub struct Announce {
     pub queues: Vec<String>,
     /// The handlers it has.
     pub handlers: Vec<AnnouncedHandler>,
-    /// Where it runs, for people: host name and process number, say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label: Option<String>,
     /// Whether it is leaving: it claims no more, and a queue without others shows `no_worker`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub leaving: bool,
@@ -48,24 +45,6 @@ pub struct Announce {
 pub struct AnnouncedHandler {
     /// Its name, as `uses` gives it.
     pub name: String,
-    /// The class of its effects: the floor that a plan may only raise.
-    pub effect: EffectClass,
-}
-
-/// What a handler may change in the outside world.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum EffectClass {
-    /// Nothing: it may run again at will.
-    None,
-    /// Something that the same request with the same key changes only once.
-    Idempotent,
-    /// Something of which it can be asked whether it happened.
-    Checkable,
-    /// Something that must never be sent twice.
-    Irreversible,
 }
 
 /// Answer to an announcement.
@@ -174,12 +153,10 @@ pub struct Heartbeat {
     pub attempt: u32,
     /// The task's epoch.
     pub epoch: u32,
-    /// How far the attempt is, in a line; becomes the step's summary.
+    /// How far the attempt is, in a line; becomes the step's summary. Longer than
+    /// [`crate::limits::DETAILS_BYTES_MAX`] is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
-    /// What it has cost so far, in micro-dollars.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_usd_micros: Option<u64>,
 }
 
 /// Answer to a heartbeat.
@@ -214,7 +191,8 @@ pub enum Outcome {
         /// The step's output; null when not given.
         #[serde(default)]
         output: Value,
-        /// Names of the artifacts it put; those it put but does not name are dropped.
+        /// Names of the artifacts it put, at most [`crate::limits::ARTIFACTS_MAX`]; those it put
+        /// but does not name are dropped.
         #[serde(default)]
         artifacts: Vec<String>,
         /// What it cost, in micro-dollars.
@@ -231,7 +209,7 @@ pub enum Outcome {
     Failed {
         /// Whether to try again.
         class: FailureClass,
-        /// What went wrong; longer than [`crate::limits::NOTE_BYTES_MAX`] is cut.
+        /// What went wrong; longer than [`crate::limits::MESSAGE_BYTES_MAX`] is cut.
         message: String,
         /// How long to wait before the next attempt, in milliseconds; otherwise as the plan's
         /// `retry` says.
@@ -274,12 +252,10 @@ pub struct HandBack {
     pub attempt: u32,
     /// The task's epoch.
     pub epoch: u32,
-    /// Why, for the history, such as `the worker is shutting down`.
+    /// Why, for the history, such as `the worker is shutting down`; at most
+    /// [`crate::limits::NOTE_BYTES_MAX`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What it has cost so far, in micro-dollars.
-    #[serde(default)]
-    pub cost_usd_micros: u64,
 }
 
 /// Answer to a completion or hand-back: it is stored, and a delivery may be acked.

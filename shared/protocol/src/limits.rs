@@ -4,7 +4,8 @@
 pub const PLAN_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a request that carries no plan, output or artifact.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a completion: an inline output and the steps it adds.
+/// Bytes of a completion over HTTP: an output and the steps it adds. What is larger belongs into
+/// an artifact.
 pub const COMPLETE_BYTES_MAX: usize = 2 << 20;
 /// Bytes of an output kept within the step's record; a larger one is kept by reference.
 pub const OUTPUT_INLINE_BYTES_MAX: usize = 256 << 10;
@@ -16,8 +17,16 @@ pub const LOG_BYTES_MAX: usize = 64 << 10;
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Bytes of an idempotency key, correlation id or message id: an AMQP short string.
 pub const KEY_BYTES_MAX: usize = 255;
-/// Bytes of a note, a reason or an error message; longer messages are cut, longer notes refused.
-pub const NOTE_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a note or a reason: a person's sentence or two, kept in the history. Longer ones are
+/// refused.
+pub const NOTE_BYTES_MAX: usize = 1 << 10;
+/// Bytes of a failure's message; longer ones are cut, because what failed must be told all the
+/// same.
+pub const MESSAGE_BYTES_MAX: usize = 2 << 10;
+/// Bytes of what a heartbeat tells of the progress; longer ones are cut.
+pub const DETAILS_BYTES_MAX: usize = 4 << 10;
+/// Artifacts of one attempt.
+pub const ARTIFACTS_MAX: usize = 100;
 /// Entries of one page.
 pub const PAGE_LIMIT_MAX: u32 = 200;
 /// Entries of one page when the caller names no limit.

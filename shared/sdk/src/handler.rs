@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use standfast_protocol::claims::{EffectClass, FailureClass, Outcome};
+use standfast_protocol::claims::{FailureClass, Outcome};
 
 use crate::worker::Context;
 
@@ -102,13 +102,6 @@ impl<E: std::error::Error + 'static> From<E> for HandlerError {
 /// A handler without its types: JSON in, JSON out.
 pub(crate) type Run =
     Arc<dyn Fn(Context, Value) -> BoxFuture<'static, Result<Value, HandlerError>> + Send + Sync>;
-
-/// A handler as a worker keeps it.
-#[derive(Clone)]
-pub(crate) struct Registered {
-    pub(crate) effect: EffectClass,
-    pub(crate) run: Run,
-}
 
 /// Takes the types off a handler. An input that does not fit is a permanent error: the same
 /// input will not fit next time either.

@@ -97,7 +97,8 @@ impl Call {
 #[derive(Clone)]
 pub(crate) struct Http {
     base: Url,
-    token: HeaderValue,
+    /// None where the token is empty: an api that is open on this machine needs none.
+    token: Option<HeaderValue>,
     client: reqwest::Client,
     patience: Duration,
 }
@@ -121,9 +122,7 @@ impl Http {
         }
         base.set_query(None);
         base.set_fragment(None);
-        let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
-            .map_err(|_| Error::Setup("use the token: not visible ASCII".to_owned()))?;
-        token.set_sensitive(true);
+        let token = bearer(token)?;
         let client = new_client(&base)?;
         Ok(Self { base, token, client, patience: PATIENCE })
     }
@@ -180,7 +179,10 @@ impl Http {
 
     async fn send_once(&self, call: &Call) -> Result<Response, Error> {
         let mut request = self.client.request(call.method.clone(), call.url.clone());
-        request = request.headers(call.headers.clone()).header(AUTHORIZATION, self.token.clone());
+        request = request.headers(call.headers.clone());
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.clone());
+        }
         if let Some(body) = &call.body {
             request = request.body(body.clone());
         }
@@ -194,6 +196,17 @@ impl Http {
         }
         Err(read_problem(&call.url, response).await)
     }
+}
+
+/// Makes the header's value; none of an empty token.
+fn bearer(token: &str) -> Result<Option<HeaderValue>, Error> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| Error::Setup("use the token: not visible ASCII".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
 }
 
 fn new_client(base: &Url) -> Result<reqwest::Client, Error> {

@@ -147,13 +147,21 @@ pub(crate) fn view(parts: Parts<'_>) -> StepView {
         charged: record.charged,
         needs,
         since: since.rfc3339(),
-        started_at: claim.as_ref().map(|claim| claim.started_at.rfc3339()),
+        started_at: claim
+            .as_ref()
+            .map(|claim| claim.started_at)
+            .or(record.last.as_ref().map(|last| last.started_at))
+            .map(Time::rfc3339),
         ended_at: record.is_settled().then(|| since.rfc3339()),
         retry_at: match (&record.status, word) {
             (Status::Retrying { at }, StepState::Retrying) => Some(at.rfc3339()),
             _ => None,
         },
-        worker: claim.as_ref().map(|claim| claim.worker.to_string()),
+        worker: claim
+            .as_ref()
+            .map(|claim| &claim.worker)
+            .or(record.last.as_ref().map(|last| &last.worker))
+            .map(ToString::to_string),
         waiting_for: waiting_for.filter(|_| word == StepState::Ready),
         stalled: claim.as_ref().is_some_and(|claim| is_stalled(claim, now)),
         summary: claim.as_ref().and_then(|claim| claim.details.as_deref()).map(plain),
@@ -161,7 +169,7 @@ pub(crate) fn view(parts: Parts<'_>) -> StepView {
         hold: open_hold(phase, definition.finally, &record)
             .map(|open| hold::view(base, Some(&plan.id), open)),
         artifacts: artifacts.iter().map(|found| artifact(base, &plan.id, found)).collect(),
-        cost_usd_micros: 0,
+        cost_usd_micros: record.cost_usd_micros,
         output: None,
         finally: definition.finally,
     }

@@ -84,8 +84,13 @@ impl World {
         let registry = Arc::new(Registry::new(engine.clone()));
         let handlers: Arc<dyn Handlers> = Arc::new(Echo);
         let claims = Claims::new(engine.clone(), blobs, handlers.clone(), registry.clone());
-        let settings =
-            Settings { access, plan_dir_allowed: true, public_hosts, retention: RETENTION_DEFAULT };
+        let settings = Settings {
+            access,
+            plan_dir_allowed: true,
+            public_hosts,
+            retention: RETENTION_DEFAULT,
+            claim_length: standfast_engine::claims::CLAIM_LENGTH,
+        };
         let parts = Parts {
             claims: Arc::new(claims),
             registry,

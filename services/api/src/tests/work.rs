@@ -5,6 +5,7 @@ use standfast_domain::ids::{StepId, TaskId, WorkerId};
 use standfast_domain::record::AttemptLog;
 use standfast_domain::view::Attempt;
 use standfast_engine::tokens::Role;
+use standfast_protocol::limits::NOTE_BYTES_MAX;
 
 use super::{JSON, World, chain, request};
 
@@ -139,6 +140,49 @@ async fn a_failed_step_is_explained_and_answered() {
 }
 
 #[tokio::test]
+async fn words_for_the_history_are_kept_whole_or_refused() {
+    let world = World::open().await;
+    let task = world.submit(&chain(&["a"])).await;
+    let claim = world.claim().await;
+    let (fits, long) = ("x".repeat(NOTE_BYTES_MAX), "x".repeat(NOTE_BYTES_MAX + 1));
+    let back = |reason: &str| json!({"worker": "w", "attempt": 1, "epoch": 1, "reason": reason});
+    let stop = |reason: &str| json!({"mode": "halt", "reason": reason});
+    for (path, body) in
+        [(place(&claim, "hand-back"), back(&long)), (format!("/v1/tasks/{task}/stop"), stop(&long))]
+    {
+        let refused = world.post(&path, &body).await;
+        assert_eq!(refused.status, 422, "{path}");
+        assert!(refused.json()["detail"].to_string().contains("1024"), "{}", refused.json());
+    }
+    assert_eq!(world.post(&place(&claim, "hand-back"), &back(&fits)).await.status, 200);
+    let stopped = world.post(&format!("/v1/tasks/{task}/stop"), &stop(&fits)).await;
+    assert_eq!(stopped.json()["stop"]["reason"], fits, "{}", stopped.json());
+}
+
+#[test]
+fn the_limits_of_the_wire_are_those_behind_it() {
+    use standfast_domain::{json, outcome};
+    use standfast_engine::claims;
+    use standfast_protocol::limits;
+    assert_eq!(limits::MESSAGE_BYTES_MAX, outcome::MESSAGE_BYTES_MAX);
+    assert_eq!(limits::ARTIFACTS_MAX, outcome::ARTIFACTS_MAX);
+    assert_eq!(limits::DETAILS_BYTES_MAX, claims::DETAILS_BYTES_MAX);
+    assert_eq!(limits::PLAN_BYTES_MAX, json::PLAN_BYTES_MAX);
+    assert_eq!(limits::OUTPUT_INLINE_BYTES_MAX, json::OUTPUT_INLINE_BYTES_MAX);
+}
+
+#[tokio::test]
+async fn a_step_keeps_who_ran_it_when_and_at_what_cost() {
+    let world = World::open().await;
+    let task = world.submit(&chain(&["a"])).await;
+    let claim = world.claim().await;
+    world.complete(&claim, json!({"status": "succeeded", "cost_usd_micros": 9})).await;
+    let step = world.get(&format!("/v1/tasks/{task}/steps/a")).await.json();
+    assert_eq!((&step["worker"], &step["cost_usd_micros"]), (&json!("w"), &json!(9)));
+    assert!(step["started_at"].is_string() && step["ended_at"].is_string(), "{step}");
+}
+
+#[tokio::test]
 async fn a_fenced_attempt_changes_nothing() {
     let world = World::open().await;
     world.submit(&chain(&["a"])).await;
@@ -162,7 +206,7 @@ async fn announced_handlers_may_be_used_and_silence_is_named() {
     let mut plan = chain(&["a"]);
     plan["steps"][0]["uses"] = json!("mine");
     assert_eq!(world.post("/v1/tasks", &plan).await.status, 422);
-    let handler = json!({"name": "mine", "effect": "none"});
+    let handler = json!({"name": "mine"});
     let me = json!({"worker": "w", "queues": ["default"], "handlers": [handler]});
     let fresh = World::open().await;
     assert!(fresh.post("/v1/workers", &me).await.json()["again_ms"].as_u64().unwrap() > 0);

@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use clap::Args;
 use standfast_api::auth::Access;
 use standfast_api::serve;
+use standfast_domain::time::Span;
 
+use crate::commands::worker::claim_length;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::wiring::processes::{InstallationArgs, Process, listen};
+use crate::wiring::retain::RetainArgs;
 use crate::wiring::stores;
 
 /// What may be typed.
@@ -24,6 +27,18 @@ pub struct ApiArgs {
     #[arg(long, env = "STANDFAST_LISTEN", value_name = "HOST:PORT", hide_env_values = true)]
     #[arg(default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// A host name under which it is reached, without port; may be repeated. Requests that name
+    /// another are refused; without any, all are taken that carry a token
+    #[arg(long = "public-host", env = "STANDFAST_PUBLIC_HOST", value_name = "HOST")]
+    #[arg(hide_env_values = true, value_delimiter = ',')]
+    public_hosts: Vec<String>,
+    #[command(flatten)]
+    retain: RetainArgs,
+    /// How long a claim lasts unless renewed; the same for all processes of an installation.
+    /// Hidden: shorter than the usual 30 s serves tests, and drops attempts when the store is slow.
+    #[arg(long, env = "STANDFAST_CLAIM_LENGTH", value_name = "SPAN", hide = true)]
+    #[arg(value_parser = claim_length, default_value = "30s")]
+    claim_length: Span,
     #[command(flatten)]
     installation: InstallationArgs,
 }
@@ -31,7 +46,10 @@ pub struct ApiArgs {
 /// Serves until told to end.
 pub async fn execute(args: ApiArgs) -> Result<Exit, Failure> {
     // Without the broker submissions are still taken, so the api does not wait for it.
-    let process = Process::start(&args.installation, None, false).await?;
+    let mut process = Process::start(&args.installation, None, false).await?;
+    process.parts.claim_length = args.claim_length;
+    process.parts.retention = args.retain.retain;
+    process.parts.public_hosts = args.public_hosts;
     let loopback = args.listen.ip().is_loopback();
     if !loopback && !process.parts.tokens.any().await.map_err(stores::failure)? {
         let message = format!("{} can be reached by others, and no token exists", args.listen);
@@ -40,7 +58,7 @@ pub async fn execute(args: ApiArgs) -> Result<Exit, Failure> {
     }
     let listener = listen(args.listen).await?;
     let access = Access::Tokens { open_if_none: loopback };
-    let admin = process.admin.clone();
+    let admin = process.watch().await?;
     let api = process.parts.api(access, loopback, admin, process.shutdown.clone());
     tracing::info!(address = %args.listen, "the api listens");
     let served = tokio::select! {

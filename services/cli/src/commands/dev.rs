@@ -33,13 +33,8 @@ pub struct DevArgs {
     #[arg(long, env = "STANDFAST_DATA", value_name = "DIR", hide_env_values = true)]
     #[arg(default_value = DATA_DEFAULT)]
     data: PathBuf,
-    /// Attempts that run at a time
-    #[arg(long, env = "STANDFAST_CONCURRENCY", value_name = "N", hide_env_values = true)]
-    #[arg(default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    concurrency: u16,
-    /// Let `http` steps reach loopback and private addresses
-    #[arg(long, env = "STANDFAST_ALLOW_PRIVATE_ADDRESSES", hide_env_values = true)]
-    allow_private_addresses: bool,
+    #[command(flatten)]
+    work: Work,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -54,11 +49,7 @@ pub async fn execute(args: DevArgs) -> Result<Exit, Failure> {
     logging::start(&args.log)?;
     let mut interrupts = Interrupts::listen()?;
     let listener: TcpListener = listen(args.listen).await?;
-    let work = Work {
-        concurrency: args.concurrency,
-        allow_private_addresses: args.allow_private_addresses,
-    };
-    let embedded = embedded::work(&args.data, work, Some(listener)).await?;
+    let embedded = embedded::work(&args.data, args.work, Some(listener)).await?;
     let data = args.data.display();
     look::note(&format!("api at http://{} · state in {data} · Ctrl-C ends it", args.listen));
     interrupts.next().await;

@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::look;
 use crate::text;
+use crate::wiring::processes::admin_addr;
 
 /// Longest wait for an answer, below the usual time-outs of health checks.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -22,7 +23,8 @@ Example:
   standfast health --admin-addr 127.0.0.1:9090")]
 pub struct HealthArgs {
     /// Where the process answers its operator
-    #[arg(long, env = "STANDFAST_ADMIN_ADDR", hide_env_values = true, value_name = "HOST:PORT")]
+    #[arg(long, env = "STANDFAST_ADMIN_ADDR", hide_env_values = true, value_name = "[HOST:]PORT")]
+    #[arg(value_parser = admin_addr)]
     admin_addr: SocketAddr,
 }
 

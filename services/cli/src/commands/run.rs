@@ -44,19 +44,8 @@ pub struct RunArgs {
     /// asks for approval, so there is nothing to answer yet
     #[arg(long)]
     yes: bool,
-    /// Let `http` steps reach loopback and private addresses
-    #[arg(long, env = "STANDFAST_ALLOW_PRIVATE_ADDRESSES", hide_env_values = true)]
-    allow_private_addresses: bool,
-    /// Attempts that run at a time
-    #[arg(
-        long,
-        env = "STANDFAST_CONCURRENCY",
-        hide_env_values = true,
-        default_value_t = 8,
-        value_name = "N"
-    )]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
-    concurrency: u16,
+    #[command(flatten)]
+    work: Work,
     /// Folder of the state
     #[arg(long, env = "STANDFAST_DATA", hide_env_values = true, value_name = "DIR", default_value = DATA_DEFAULT)]
     data: PathBuf,
@@ -73,16 +62,13 @@ pub async fn execute(args: RunArgs) -> Result<Exit, Failure> {
         None => None,
     };
     let mut interrupts = Interrupts::listen()?;
-    let work = Work {
-        concurrency: args.concurrency,
-        allow_private_addresses: args.allow_private_addresses,
-    };
-    let (endpoint, own) = embedded::work_or_join(&args.data, work).await?;
+    let began = look::now().rfc3339();
+    let (endpoint, own) = embedded::work_or_join(&args.data, args.work).await?;
     let connection = connect::to(&endpoint, own)?;
     let run = Run { args: &args, look: Look::of_stdout() };
     let task = match file {
         Some(file) => submit(&connection, file, None).await?.id,
-        None => run.resumed(&connection.client).await?,
+        None => run.resumed(&connection.client, &began).await?,
     };
     let screen = Screen::of(&run.look, args.json);
     let ended = tokio::select! {
@@ -123,13 +109,16 @@ impl Run<'_> {
         format!("standfast run --resume {task}{}", self.place())
     }
 
-    /// Finds the task to go on with.
-    async fn resumed(&self, client: &Client) -> Result<String, Failure> {
+    /// Finds the task to go on with; `began` is when this process did.
+    async fn resumed(&self, client: &Client, began: &str) -> Result<String, Failure> {
         let named = self.args.resume.as_deref().unwrap_or_default();
         if !named.is_empty() {
             return Ok(client.get(named).await?.id);
         }
-        let newest = newest_unfinished(client).await?;
+        let newest = match newest_unfinished(client).await? {
+            Some(task) => Some(task),
+            None => newest_ended_since(client, began).await?,
+        };
         newest.map(|task| task.id).ok_or_else(|| {
             let message = format!("no task in {} is unfinished", self.args.data.display());
             Failure::new(message).and("start one with: standfast run PLAN")
@@ -152,6 +141,7 @@ impl Run<'_> {
         let watch = Watch {
             client: &connection.client,
             task,
+            fresh: self.args.resume.is_none(),
             wait_for_people: self.args.wait_for_people,
             look: self.look,
         };
@@ -184,4 +174,22 @@ async fn newest_unfinished(client: &Client) -> Result<Option<TaskView>, Failure>
         newest = newest.into_iter().chain(found).max_by_key(age);
     }
     Ok(newest)
+}
+
+/// Finds the newest task that was not over when this process began: work goes on at once, so
+/// it may have moved, even ended, while it was looked for.
+async fn newest_ended_since(client: &Client, began: &str) -> Result<Option<TaskView>, Failure> {
+    let mut cursor = None;
+    loop {
+        let query = TaskQuery { limit: Some(200), cursor, ..TaskQuery::default() };
+        let page = client.list(&query).await?;
+        let late = |task: &TaskView| task.ended_at.as_deref().is_none_or(|ended| ended >= began);
+        if let Some(task) = page.tasks.into_iter().find(late) {
+            return Ok(Some(task));
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(None);
+        }
+    }
 }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use standfast_engine::submission::RETENTION_DEFAULT;
+use standfast_domain::time::Span;
 use standfast_scheduler::{Intake, Scheduler, Settings};
 
+use crate::commands::worker::claim_length;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::wiring::embedded::process_id;
 use crate::wiring::processes::{InstallationArgs, Process};
+use crate::wiring::retain::RetainArgs;
 
 /// How long a broker that is away is waited for before a supervisor should try again.
 const BROKER_WAIT: Duration = Duration::from_secs(30);
@@ -25,22 +27,31 @@ Example:
 Any number may run; they share the partitions out among themselves.")]
 pub struct SchedulerArgs {
     #[command(flatten)]
+    retain: RetainArgs,
+    /// How long a claim lasts unless renewed; the same for all processes of an installation.
+    /// Hidden: shorter than the usual 30 s serves tests, and drops attempts when the store is slow.
+    #[arg(long, env = "STANDFAST_CLAIM_LENGTH", value_name = "SPAN", hide = true)]
+    #[arg(value_parser = claim_length, default_value = "30s")]
+    claim_length: Span,
+    #[command(flatten)]
     installation: InstallationArgs,
 }
 
 /// Carries out its duties until told to end.
 pub async fn execute(args: SchedulerArgs) -> Result<Exit, Failure> {
-    let process = Process::start(&args.installation, Some(BROKER_WAIT), false).await?;
+    let mut process = Process::start(&args.installation, Some(BROKER_WAIT), false).await?;
     let parts = &process.parts;
     let intake = Intake {
         engine: parts.engine.clone(),
         tokens: parts.tokens.clone(),
         registry: parts.registry.clone(),
         handlers: Arc::new(parts.handlers.clone()),
-        retention: RETENTION_DEFAULT,
+        retention: args.retain.retain,
     };
-    let settings = Settings::new(process_id("s"));
+    let settings = Settings { claim_length: args.claim_length, ..Settings::new(process_id("s")) };
     let scheduler = Scheduler::new(parts.engine.clone(), parts.blobs.clone(), settings);
+    process.watched.scheduler = Some(scheduler.gauges());
+    process.watch().await?;
     tracing::info!("the scheduler works");
     tokio::select! {
         _ = async {

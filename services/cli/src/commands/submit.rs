@@ -99,6 +99,7 @@ async fn wait(
     let watch = Watch {
         client: &connection.client,
         task: &submitted.id,
+        fresh: submitted.created,
         wait_for_people: args.wait_for_people,
         look,
     };

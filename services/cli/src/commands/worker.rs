@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::Args;
 use standfast_domain::ids::Queue;
 use standfast_domain::time::Span;
-use standfast_engine::claims::CLAIM_LENGTH;
 use standfast_worker::handlers::exec::reap_orphans;
 use standfast_worker::{EnvironmentSecrets, Settings, Worker};
 
@@ -52,6 +51,11 @@ pub struct WorkerArgs {
     /// Let `http` steps reach loopback and private addresses
     #[arg(long, env = "STANDFAST_ALLOW_PRIVATE_ADDRESSES", hide_env_values = true)]
     allow_private_addresses: bool,
+    /// How long a claim lasts unless renewed; the same for all processes of an installation.
+    /// Hidden: shorter than the usual 30 s serves tests, and drops attempts when the store is slow.
+    #[arg(long, env = "STANDFAST_CLAIM_LENGTH", value_name = "SPAN", hide = true)]
+    #[arg(value_parser = claim_length, default_value = "30s")]
+    claim_length: Span,
     #[command(flatten)]
     installation: InstallationArgs,
 }
@@ -65,10 +69,19 @@ fn span(text: &str) -> Result<Duration, String> {
     Ok(span.to_std())
 }
 
+/// Reads a claim's length: heartbeats come each third of it, so a second is the least.
+pub fn claim_length(text: &str) -> Result<Span, String> {
+    let wanted = || "expected a span from 1s to 10m, such as 30s".to_owned();
+    let span = Span::parse(text).ok_or_else(wanted)?;
+    let fits = (Span::from_secs(1)..=Span::from_secs(600)).contains(&span);
+    fits.then_some(span).ok_or_else(wanted)
+}
+
 /// Works until told to end.
 pub async fn execute(args: WorkerArgs) -> Result<Exit, Failure> {
     let wait = Some(BROKER_WAIT);
-    let process = Process::start(&args.installation, wait, args.allow_private_addresses).await?;
+    let mut process =
+        Process::start(&args.installation, wait, args.allow_private_addresses).await?;
     let parts = &process.parts;
     reap_orphans(&parts.installation.id);
     let attempts = args.attempts.unwrap_or_else(|| std::env::temp_dir().join("standfast-attempts"));
@@ -77,13 +90,15 @@ pub async fn execute(args: WorkerArgs) -> Result<Exit, Failure> {
         queues: args.queues,
         concurrency: args.concurrency,
         grace: args.grace,
-        claim_length: CLAIM_LENGTH,
+        claim_length: args.claim_length,
         attempts,
         secrets: Arc::new(EnvironmentSecrets { folder: args.secrets }),
     };
     tracing::info!(worker = %settings.worker, "the worker works");
     let (claims, registry) = (parts.claims.clone(), parts.registry.clone());
     let worker = Worker::new(settings, claims, registry, parts.handlers.clone());
+    process.watched.worker = Some(worker.gauges());
+    process.watch().await?;
     let worked = worker.run(process.shutdown.clone(), process.hurry.clone()).await;
     worked.map_err(brokers::failure)?;
     Ok(process.end().await)

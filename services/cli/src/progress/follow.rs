@@ -1,11 +1,12 @@
 //! Follows a task to its end, or to where only a person can move it.
 //!
-//! Events say which steps changed; what is shown is read from the steps themselves, so that
-//! nothing here depends on what events are called. A reading beside the events tells what makes
-//! none: progress within an attempt, a silent worker, a worker that is missing.
+//! Events say which steps changed; what is shown is read from the steps themselves. Only an
+//! attempt that failed and was not its step's end is shown from its event: the step does not
+//! keep it. A reading beside the events tells what makes none: progress within an attempt, a
+//! silent worker, a worker that is missing.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use standfast_domain::time::{Span, Time};
 use standfast_protocol::events::{EventQuery, EventView};
@@ -18,12 +19,14 @@ use tokio::time::MissedTickBehavior;
 
 use super::all_steps;
 use super::end::Ended;
+use super::news::{Failure as FailedAttempt, Heard, News};
 use super::people::needs_person;
 use super::screen::Screen;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::look::{Look, now};
-use crate::show::steps::{Widths, line};
+use crate::show::quantities::between;
+use crate::show::steps::{self, Widths, line};
 
 /// Events taken in before they are shown.
 const EVENTS_AHEAD: usize = 256;
@@ -31,6 +34,9 @@ const EVENTS_AHEAD: usize = 256;
 const SINGLE_READS_MAX: usize = 20;
 /// How often what makes no event is read, in rounds of the screen's interval.
 const ROUNDS_A_READING: u32 = 5;
+/// How long the last events of a task that has ended, or stands still, are waited for.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+const LAST_EVENTS_OF_STANDING: Duration = Duration::from_millis(200);
 
 /// What is followed, and until when.
 pub struct Watch<'a> {
@@ -38,6 +44,8 @@ pub struct Watch<'a> {
     pub client: &'a Client,
     /// The task's id.
     pub task: &'a str,
+    /// Whether the task is new, so that all of its events are news.
+    pub fresh: bool,
     /// Whether to go on where only a person can move the task.
     pub wait_for_people: bool,
     /// How to show it.
@@ -46,7 +54,10 @@ pub struct Watch<'a> {
 
 /// Follows a task and shows its steps.
 pub async fn follow(watch: &Watch<'_>, screen: &Screen) -> Result<Ended, Failure> {
-    let cursor = end_of_events(watch.client, watch.task).await?;
+    let cursor = match watch.fresh {
+        true => None,
+        false => end_of_events(watch.client, watch.task).await?,
+    };
     let mut events = Events::start(watch.client, watch.task, cursor);
     let mut following = Following::start(watch, screen).await?;
     let mut ticker = tokio::time::interval(screen.interval());
@@ -54,6 +65,7 @@ pub async fn follow(watch: &Watch<'_>, screen: &Screen) -> Result<Ended, Failure
     let mut rounds = 0;
     loop {
         if following.exit().is_some() {
+            following.failures(events.rest(following.task.state.is_ended()).await?)?;
             // The steps were read before the task: some may have settled in between.
             following.reread().await?;
             if let Some(exit) = following.exit() {
@@ -62,7 +74,7 @@ pub async fn follow(watch: &Watch<'_>, screen: &Screen) -> Result<Ended, Failure
         }
         tokio::select! {
             arrived = events.next() => match arrived? {
-                Some(changed) => following.changed(changed).await?,
+                Some(news) => following.heard(news).await?,
                 None => following.reread().await?,
             },
             _ = ticker.tick() => {
@@ -89,21 +101,11 @@ async fn end_of_events(client: &Client, task: &str) -> Result<Option<String>, Fa
     }
 }
 
-/// Steps that changed, with the start of the attempt that ended, where the event tells it.
-type Changed = BTreeMap<String, Option<String>>;
-
-fn note(changed: &mut Changed, event: EventView) {
-    if let Some(step) = event.step {
-        let started = event.data.get("started_at").and_then(|at| at.as_str()).map(str::to_owned);
-        let known = changed.entry(step).or_default();
-        *known = started.or(known.take());
-    }
-}
-
 /// The events, taken in by a task of their own so that waiting for them can be broken off.
 struct Events {
     arriving: mpsc::Receiver<Result<EventView, Error>>,
     pump: tokio::task::JoinHandle<()>,
+    heard: Heard,
 }
 
 impl Events {
@@ -118,18 +120,29 @@ impl Events {
                 }
             }
         });
-        Self { arriving, pump }
+        Self { arriving, pump, heard: Heard::default() }
     }
 
     /// Gives what the events that have arrived tell; nothing once the task has ended.
-    async fn next(&mut self) -> Result<Option<Changed>, Failure> {
+    async fn next(&mut self) -> Result<Option<News>, Failure> {
         let Some(first) = self.arriving.recv().await else { return Ok(None) };
-        let mut changed = Changed::new();
-        note(&mut changed, first?);
+        let mut news = News::default();
+        self.heard.note(&mut news, first?);
         while let Ok(event) = self.arriving.try_recv() {
-            note(&mut changed, event?);
+            self.heard.note(&mut news, event?);
         }
-        Ok(Some(changed))
+        Ok(Some(news))
+    }
+
+    /// Gives what the last events tell: those of an ended task come to an end.
+    async fn rest(&mut self, ended: bool) -> Result<News, Failure> {
+        let bound = if ended { LAST_EVENTS } else { LAST_EVENTS_OF_STANDING };
+        let deadline = tokio::time::Instant::now() + bound;
+        let mut news = News::default();
+        while let Ok(Some(event)) = tokio::time::timeout_at(deadline, self.arriving.recv()).await {
+            self.heard.note(&mut news, event?);
+        }
+        Ok(news)
     }
 }
 
@@ -147,8 +160,6 @@ struct Following<'a> {
     /// By id, with the place in the plan.
     steps: BTreeMap<String, (usize, StepView)>,
     shown: BTreeMap<String, (StepState, u32, u32)>,
-    /// When the last attempt of a step began, as events told it.
-    started: BTreeMap<String, String>,
     widths: Widths,
     /// Since when only a person can move the task.
     person_since: Option<Instant>,
@@ -164,7 +175,6 @@ impl<'a> Following<'a> {
             task,
             steps: BTreeMap::new(),
             shown: BTreeMap::new(),
-            started: BTreeMap::new(),
             widths: Widths::default(),
             person_since: None,
             waited: Span(0),
@@ -187,20 +197,41 @@ impl<'a> Following<'a> {
         self.read_task().await
     }
 
-    /// Reads the task and the steps that changed.
-    async fn changed(&mut self, changed: Changed) -> Result<(), Failure> {
-        for (step, started) in &changed {
-            self.started.extend(started.iter().map(|at| (step.clone(), at.clone())));
-        }
-        let added = changed.keys().any(|step| !self.steps.contains_key(step));
+    /// Shows what failed on the way; reads the task and the steps that changed.
+    async fn heard(&mut self, news: News) -> Result<(), Failure> {
+        let changed = news.changed.clone();
+        let added = changed.iter().any(|step| !self.steps.contains_key(step));
+        self.failures(news)?;
         if added || changed.len() > SINGLE_READS_MAX {
             return self.reread().await;
         }
-        for step in changed.into_keys() {
+        for step in changed {
             let step = self.watch.client.step(self.watch.task, &step).await?;
             self.take(None, step)?;
         }
         self.read_task().await
+    }
+
+    /// Shows attempts that failed and were not their steps' end.
+    fn failures(&self, news: News) -> Result<(), Failure> {
+        for failed in news.failures {
+            self.screen.settled(&self.failed_line(&failed))?;
+        }
+        Ok(())
+    }
+
+    fn failed_line(&self, failed: &FailedAttempt) -> String {
+        let uses = self.steps.get(&failed.step).map_or("", |(_, step)| &step.uses);
+        let shown = steps::FailedAttempt {
+            step: &failed.step,
+            uses,
+            millis: between(&failed.started_at, &failed.at),
+            at: &failed.at,
+            class: &failed.class,
+            message: &failed.message,
+            then: &failed.then,
+        };
+        steps::failed_line(&shown, self.widths, &self.look())
     }
 
     /// Reads what may have changed without an event.
@@ -230,12 +261,14 @@ impl<'a> Following<'a> {
 
     /// Takes a step in, and shows it for good if it has settled or, where nothing is redrawn,
     /// come to a stand.
-    fn take(&mut self, place: Option<usize>, mut step: StepView) -> Result<(), Failure> {
-        step.started_at = step.started_at.or_else(|| self.started.get(&step.id).cloned());
+    fn take(&mut self, place: Option<usize>, step: StepView) -> Result<(), Failure> {
         let known = self.steps.get(&step.id).map(|(place, _)| *place);
         let place = place.or(known).unwrap_or(self.steps.len());
         let now = (step.state, step.round, step.attempt);
-        let worth_a_line = is_settled(step.state) || (!self.screen.is_live() && is_halted(&step));
+        // That it is tried again was told by the attempt that failed, unless that was before.
+        let told = step.state == StepState::Retrying && known.is_some();
+        let stands = !self.screen.is_live() && is_halted(&step) && !told;
+        let worth_a_line = is_settled(step.state) || stands;
         if worth_a_line && self.shown.get(&step.id) != Some(&now) {
             self.screen.settled(&line(&step, self.widths, &self.look()))?;
             self.shown.insert(step.id.clone(), now);
@@ -327,23 +360,6 @@ mod tests {
     fn work_is_the_time_between_start_and_end() {
         assert_eq!(work_of(&step("a", StepState::Succeeded)), Some(Span(120)));
         assert_eq!(work_of(&step("a", StepState::Running)), None);
-    }
-
-    #[test]
-    fn events_tell_which_steps_changed_and_when_attempts_began() {
-        let event = |step: Option<&str>, data: serde_json::Value| EventView {
-            sequence: 1,
-            at: String::new(),
-            kind: String::new(),
-            actor: String::new(),
-            step: step.map(str::to_owned),
-            data,
-        };
-        let mut changed = Changed::new();
-        note(&mut changed, event(Some("a"), serde_json::json!({"started_at": "then"})));
-        note(&mut changed, event(Some("a"), serde_json::json!({})));
-        note(&mut changed, event(None, serde_json::Value::Null));
-        assert_eq!(changed, Changed::from([("a".to_owned(), Some("then".to_owned()))]));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod end;
 mod follow;
 mod keep;
+mod news;
 mod people;
 mod screen;
 

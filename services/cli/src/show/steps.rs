@@ -13,6 +13,8 @@ const NAME_WIDTH_MAX: usize = 28;
 const HANDLER_WIDTH_MAX: usize = 14;
 /// Columns of a duration.
 const TIME_WIDTH: usize = 7;
+/// Columns that a failure's message has at least.
+const MESSAGE_WIDTH_MIN: usize = 12;
 /// Columns of an output that is shown instead of a summary.
 const OUTPUT_WIDTH_MAX: usize = 60;
 
@@ -67,19 +69,56 @@ fn tone(state: StepState) -> Tone {
 /// Writes a step's line. Without a terminal it begins with the time at which the step came
 /// into its state.
 pub fn line(step: &StepView, widths: Widths, look: &Look) -> String {
-    let time = duration(step, look).map(span).unwrap_or_default();
-    let facts = format!(
-        "{}  {}  {time:>TIME_WIDTH$}   {}",
-        text::pad(&text::plain(&step.id), widths.name),
-        text::pad(&text::plain(&step.uses), widths.handler),
-        what_counts(step, look)
-    );
-    let room = look.width.saturating_sub(4);
-    let facts = text::fit(facts.trim_end(), room);
-    let mark = look.tone(tone(step.state), &mark(step.state).to_string());
+    let head = head((&step.id, &step.uses), duration(step, look), widths);
+    let facts = format!("{head}{}", what_counts(step, look));
+    marked(step.state, &step.since, &facts, look)
+}
+
+/// An attempt that failed and was not its step's end.
+pub struct FailedAttempt<'a> {
+    /// The step.
+    pub step: &'a str,
+    /// Its handler.
+    pub uses: &'a str,
+    /// How long the attempt took, in milliseconds.
+    pub millis: Option<u64>,
+    /// When it failed.
+    pub at: &'a str,
+    /// How.
+    pub class: &'a str,
+    /// Why.
+    pub message: &'a str,
+    /// What follows, such as `retry in 2 s`.
+    pub then: &'a str,
+}
+
+/// Writes the line of such an attempt. Where room is short the message is cut, so that what
+/// follows stays readable.
+pub fn failed_line(failed: &FailedAttempt<'_>, widths: Widths, look: &Look) -> String {
+    let head = head((failed.step, failed.uses), failed.millis, widths);
+    let (class, then) = (text::plain(failed.class), failed.then);
+    let taken = text::width(&format!("{head}failed:  ({class}) · {then}"));
+    let room = look.width.saturating_sub(4 + taken).max(MESSAGE_WIDTH_MIN);
+    let message = text::fit(&text::plain(failed.message), room);
+    let facts = format!("{head}failed: {message} ({class}) · {then}");
+    marked(StepState::Failed, failed.at, &facts, look)
+}
+
+fn head((step, uses): (&str, &str), millis: Option<u64>, widths: Widths) -> String {
+    let time = millis.map(span).unwrap_or_default();
+    format!(
+        "{}  {}  {time:>TIME_WIDTH$}   ",
+        text::pad(&text::plain(step), widths.name),
+        text::pad(&text::plain(uses), widths.handler),
+    )
+}
+
+fn marked(state: StepState, since: &str, facts: &str, look: &Look) -> String {
+    let facts = text::fit(facts.trim_end(), look.width.saturating_sub(4));
+    let mark = look.tone(tone(state), &mark(state).to_string());
     match look.terminal {
         true => format!("  {mark} {facts}"),
-        false => format!("{} {mark} {facts}", text::plain(&step.since)),
+        false => format!("{} {mark} {facts}", text::plain(since)),
     }
 }
 
@@ -245,6 +284,28 @@ mod tests {
     #[test]
     fn steps_in_a_pipe() {
         insta::assert_snapshot!(lines(&pipe()));
+    }
+
+    #[test]
+    fn a_failed_attempt_says_what_follows_however_long_its_message() {
+        let long = "x".repeat(300);
+        let mut failed = FailedAttempt {
+            step: "test",
+            uses: "exec",
+            millis: Some(120),
+            at: "2026-11-29T14:14:10.620Z",
+            class: "permanent",
+            message: "exit code 1",
+            then: "round 2 begins",
+        };
+        let widths = Widths { name: 4, handler: 4 };
+        let expected = "2026-11-29T14:14:10.620Z ✗ test  exec    0.1 s   \
+            failed: exit code 1 (permanent) · round 2 begins";
+        assert_eq!(failed_line(&failed, widths, &pipe()), expected);
+        failed.message = &long;
+        let line = failed_line(&failed, widths, &terminal(80));
+        assert!(line.ends_with("(permanent) · round 2 begins"), "{line}");
+        assert_eq!(text::width(&line), 80);
     }
 
     #[test]

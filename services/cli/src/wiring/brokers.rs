@@ -59,3 +59,26 @@ pub async fn connect(args: &BrokerArgs) -> Result<RabbitBroker, Failure> {
 pub fn failure(error: BrokerError) -> Failure {
     Failure::new(format!("failed to {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use standfast_brokers::rabbitmq::{REASON_HEADER, ROUTING_KEY_HEADER};
+    use standfast_domain::ids::Queue;
+    use standfast_protocol::amqp;
+
+    use super::*;
+
+    /// The brokers know nothing of the protocol, so only here can the two be held together.
+    #[test]
+    fn the_brokers_names_are_the_protocols() {
+        let settings = RabbitSettings::parse("amqp://localhost/%2f").unwrap();
+        let names = settings.names();
+        let queue = Queue::new("q").unwrap();
+        assert_eq!(names.exchange(), amqp::EXCHANGE);
+        assert_eq!(names.intake(), amqp::INTAKE_QUEUE);
+        assert_eq!(names.rejected(), amqp::REJECTED_QUEUE);
+        assert_eq!(names.steps(&queue), amqp::steps_queue("q"));
+        assert_eq!(REASON_HEADER, amqp::PROBLEM_HEADER);
+        assert_eq!(ROUTING_KEY_HEADER, amqp::ROUTING_KEY_HEADER);
+    }
+}

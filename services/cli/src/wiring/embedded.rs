@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use standfast_api::admin::Admin;
 use standfast_api::auth::Access;
 use standfast_api::serve;
@@ -18,7 +19,7 @@ use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::ids::{Principal, Queue, WorkerId};
 use standfast_engine::claims::CLAIM_LENGTH;
 use standfast_engine::tokens::{Identity, Role, sha256_hex};
-use standfast_scheduler::{Scheduler, end_all_claims};
+use standfast_scheduler::{Scheduler, end_all_claims, forget_schedulers, publish_ready};
 use standfast_stores::redb::{OpenError, RedbStore};
 use standfast_worker::handlers::exec::reap_orphans;
 use standfast_worker::{EnvironmentSecrets, Worker};
@@ -28,7 +29,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::endpoint::{self, Endpoint, Written};
 use super::parts::Parts;
+use super::processes::{AdminArgs, serve_admin};
+use super::retain::RetainArgs;
 use super::stores;
+use super::watch::Watched;
 use crate::failure::Failure;
 
 /// How long to wait for the process that holds the folder: a command is done within a moment,
@@ -41,12 +45,21 @@ const HELD_PAUSE: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::ZERO;
 
 /// How to work on a folder.
-#[derive(Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug)]
 pub struct Work {
-    /// Attempts that run at a time.
+    /// Attempts that run at a time
+    #[arg(long, env = "STANDFAST_CONCURRENCY", value_name = "N", hide_env_values = true)]
+    #[arg(default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub concurrency: u16,
-    /// Whether `http` steps may reach loopback and private addresses.
+    /// Let `http` steps reach loopback and private addresses
+    #[arg(long, env = "STANDFAST_ALLOW_PRIVATE_ADDRESSES", hide_env_values = true)]
     pub allow_private_addresses: bool,
+    /// How long an ended task is kept.
+    #[command(flatten)]
+    pub retain: RetainArgs,
+    /// Where operators ask.
+    #[command(flatten)]
+    pub admin: AdminArgs,
 }
 
 /// An installation in this process.
@@ -117,11 +130,25 @@ async fn patiently(data: &Path) -> Result<RedbStore, Failure> {
         let folder = data.to_owned();
         match stores::try_folder(folder).await? {
             Ok(store) => return Ok(store),
-            Err(OpenError::Held(_)) if began.elapsed() < HELD_MAX => {
+            Err(OpenError::Held(path)) => {
+                let holder = endpoint::answering(data).await;
+                let stays = holder.as_ref().is_some_and(|holder| holder.works);
+                if stays || began.elapsed() >= HELD_MAX {
+                    return Err(held(OpenError::Held(path), holder));
+                }
                 tokio::time::sleep(HELD_PAUSE).await;
             }
             Err(error) => return Err(stores::not_opened(error)),
         }
+    }
+}
+
+/// Says who holds the folder, where that process can be asked.
+fn held(error: OpenError, holder: Option<Endpoint>) -> Failure {
+    let failure = stores::not_opened(error);
+    match holder {
+        Some(holder) => failure.and(format!("it is process {}, at {}", holder.pid, holder.url)),
+        None => failure,
     }
 }
 
@@ -136,19 +163,28 @@ async fn start(
     let blobs = data.join("blobs").display().to_string();
     let allow_private = work.is_some_and(|work| work.allow_private_addresses);
     let broker = Arc::new(InProcessBroker::new());
-    let parts = Parts::start(Arc::new(store), broker, &blobs, allow_private).await?;
+    let mut parts = Parts::start(Arc::new(store), broker, &blobs, allow_private).await?;
     let (shutdown, hurry) = (CancellationToken::new(), CancellationToken::new());
-    let mut tasks = Vec::new();
+    let (mut tasks, mut admin) = (Vec::new(), Admin::default());
     if let Some(work) = work {
+        parts.retention = work.retain.retain;
         reap_orphans(&parts.installation.id);
-        // The folder's lock proves that no earlier worker lives.
+        // The folder's lock proves that no earlier worker or scheduler lives.
         end_all_claims(&parts.engine).await.map_err(stores::failure)?;
-        tasks.push(start_worker(&data, &parts, work, &shutdown, &hurry)?);
-        tasks.push(start_scheduler(&parts, &shutdown));
+        forget_schedulers(&parts.engine).await.map_err(stores::failure)?;
+        // The queues of an earlier process went with it; what is ready stands in the store.
+        publish_ready(&parts.engine).await.map_err(stores::failure)?;
+        let mut watched = Watched::engine(&parts.engine);
+        tasks.push(start_worker(&data, &parts, work, &shutdown, &hurry, &mut watched)?);
+        tasks.push(start_scheduler(&parts, &shutdown, &mut watched));
+        admin = watched.admin();
+        if let Some(address) = work.admin.admin_addr {
+            tasks.push(serve_admin(address, admin.clone(), &shutdown).await?);
+        }
     }
     if let Some(listener) = public {
         let access = Access::Tokens { open_if_none: true };
-        tasks.push(start_api(listener, &parts, access, &shutdown));
+        tasks.push(start_api(listener, &parts, access, &admin, &shutdown));
     }
     let listening = |error| Failure::new(format!("failed to listen on 127.0.0.1: {error}"));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(listening)?;
@@ -162,7 +198,7 @@ async fn start(
         token_sha256: sha256_hex(&endpoint.token),
         identity: Identity { principal: Principal::local(), role: Role::Admin },
     };
-    tasks.push(start_api(listener, &parts, access, &shutdown));
+    tasks.push(start_api(listener, &parts, access, &admin, &shutdown));
     let written = endpoint::write(&data, &endpoint).map_err(|error| {
         Failure::new(format!("failed to write {}/endpoint: {error}", data.display()))
     })?;
@@ -173,9 +209,10 @@ fn start_api(
     listener: TcpListener,
     parts: &Parts,
     access: Access,
+    admin: &Admin,
     shutdown: &CancellationToken,
 ) -> JoinHandle<()> {
-    let api = parts.api(access, true, Admin::default(), shutdown.clone());
+    let api = parts.api(access, true, admin.clone(), shutdown.clone());
     tokio::spawn(async move {
         if let Err(error) = serve(listener, api).await {
             tracing::error!(%error, "the api ended");
@@ -189,6 +226,7 @@ fn start_worker(
     work: Work,
     shutdown: &CancellationToken,
     hurry: &CancellationToken,
+    watched: &mut Watched,
 ) -> Result<JoinHandle<()>, Failure> {
     let queue = Queue::new("default").map_err(|fault| Failure::new(fault.to_string()))?;
     let settings = standfast_worker::Settings {
@@ -202,6 +240,8 @@ fn start_worker(
     };
     let (claims, registry) = (parts.claims.clone(), parts.registry.clone());
     let worker = Worker::new(settings, claims, registry, parts.handlers.clone());
+    let worker = worker.following_queues();
+    watched.worker = Some(worker.gauges());
     let (shutdown, hurry) = (shutdown.clone(), hurry.clone());
     Ok(tokio::spawn(async move {
         if let Err(error) = worker.run(shutdown, hurry).await {
@@ -210,9 +250,14 @@ fn start_worker(
     }))
 }
 
-fn start_scheduler(parts: &Parts, shutdown: &CancellationToken) -> JoinHandle<()> {
+fn start_scheduler(
+    parts: &Parts,
+    shutdown: &CancellationToken,
+    watched: &mut Watched,
+) -> JoinHandle<()> {
     let settings = standfast_scheduler::Settings::new(process_id("s"));
     let scheduler = Scheduler::new(parts.engine.clone(), parts.blobs.clone(), settings);
+    watched.scheduler = Some(scheduler.gauges());
     tokio::spawn(scheduler.run(shutdown.clone()))
 }
 
@@ -229,8 +274,52 @@ fn secret() -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use standfast_engine::submission::RETENTION_DEFAULT;
+    use standfast_protocol::tasks::SubmitRequest;
+
     use super::*;
     use crate::connect;
+    use crate::exit::Exit;
+    use crate::look::samples::pipe;
+    use crate::progress::{Screen, Watch, follow};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_queue_that_a_plan_names_is_served_whatever_the_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let work_with = Work {
+            concurrency: 1,
+            allow_private_addresses: false,
+            retain: RetainArgs { retain: RETENTION_DEFAULT },
+            admin: AdminArgs { admin_addr: None },
+        };
+        let own = work(&dir.path().join("state"), work_with, None).await.unwrap();
+        let connection = connect::to(own.endpoint(), None).unwrap();
+        let step = |queue: &str| {
+            let with = json!({"command": ["true"]});
+            json!({"id": queue, "uses": "exec", "queue": queue, "with": with})
+        };
+        let plan =
+            json!({"kind": "k", "steps": [step("default"), step("research"), step("night")]});
+        let request = SubmitRequest { plan, plan_dir: None };
+        let task = connection.client.submit_keyed(&request, "key").await.unwrap().id;
+        let watch = Watch {
+            client: &connection.client,
+            task: &task,
+            fresh: true,
+            wait_for_people: false,
+            look: pipe(),
+        };
+        let ended = follow(&watch, &Screen::Quiet).await.unwrap();
+        assert_eq!(ended.exit, Exit::Completed);
+        let ready = reqwest::get(format!("{}/readyz", own.endpoint().url)).await.unwrap();
+        let (status, text) = (ready.status(), ready.text().await.unwrap());
+        assert!(status.is_success(), "{text}");
+        for check in ["store", "write", "broker", "worker", "scheduler"] {
+            assert!(text.contains(check), "{check} is missing in {text}");
+        }
+        own.close().await;
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_command_opens_the_folder_and_others_find_it() {

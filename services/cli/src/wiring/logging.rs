@@ -1,9 +1,19 @@
 //! What a process tells its operator, on stderr.
+//!
+//! A record may quote what others sent, such as the name of a reply queue. So it is made plain
+//! before it is written: one record is one line, and none moves a terminal's cursor.
+
+use std::fmt;
 
 use clap::{Args, ValueEnum};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Format as Full, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::failure::Failure;
+use crate::text;
 
 /// What may be typed about it.
 #[derive(Args, Clone, Debug)]
@@ -33,8 +43,31 @@ pub fn start(args: &LogArgs) -> Result<(), Failure> {
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
     let subscriber = subscriber.with_writer(std::io::stderr);
     let started = match args.log_format {
-        Format::Text => subscriber.with_ansi(false).try_init(),
+        Format::Text => {
+            let line = Line(Full::default().with_ansi(false));
+            subscriber.with_ansi(false).event_format(line).try_init()
+        }
         Format::Json => subscriber.json().try_init(),
     };
     started.map_err(|error| Failure::new(format!("failed to start logging: {error}")))
+}
+
+/// Writes a record as the usual text, without line ends and control characters within it.
+struct Line(Full);
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut record = String::new();
+        self.0.format_event(context, Writer::new(&mut record), event)?;
+        writeln!(writer, "{}", text::plain(record.trim_end()))
+    }
 }

@@ -8,5 +8,7 @@ pub mod handlers;
 pub mod logging;
 pub mod parts;
 pub mod processes;
+pub mod retain;
 pub mod signals;
 pub mod stores;
+pub mod watch;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use standfast_api::admin::Admin;
 use standfast_api::auth::Access;
 use standfast_api::{Api, Settings};
+use standfast_domain::time::Span;
 use standfast_engine::Engine;
 use standfast_engine::blobs::{BlobError, Blobs};
-use standfast_engine::claims::Claims;
+use standfast_engine::claims::{CLAIM_LENGTH, Claims};
 use standfast_engine::installation::Installation;
 use standfast_engine::ports::{Broker, Store};
 use standfast_engine::registry::Registry;
@@ -36,6 +37,12 @@ pub struct Parts {
     pub handlers: BuiltinHandlers,
     /// Names the installation.
     pub installation: Installation,
+    /// How long the api's claims last unless renewed.
+    pub claim_length: Span,
+    /// How long an ended task is kept unless its plan says otherwise.
+    pub retention: Span,
+    /// Host names that requests to the api may name besides loopback ones; empty: any.
+    pub public_hosts: Vec<String>,
 }
 
 impl Parts {
@@ -55,7 +62,18 @@ impl Parts {
         let tokens = Arc::new(Tokens::new(engine.clone()));
         let known = Arc::new(handlers.clone());
         let claims = Arc::new(Claims::new(engine.clone(), blobs.clone(), known, registry.clone()));
-        Ok(Self { engine, blobs, claims, registry, tokens, handlers, installation })
+        Ok(Self {
+            engine,
+            blobs,
+            claims,
+            registry,
+            tokens,
+            handlers,
+            installation,
+            claim_length: CLAIM_LENGTH,
+            retention: RETENTION_DEFAULT,
+            public_hosts: Vec::new(),
+        })
     }
 
     /// Makes an api that serves these parts until `shutdown`.
@@ -69,8 +87,9 @@ impl Parts {
         let settings = Settings {
             access,
             plan_dir_allowed,
-            public_hosts: Vec::new(),
-            retention: RETENTION_DEFAULT,
+            public_hosts: self.public_hosts.clone(),
+            retention: self.retention,
+            claim_length: self.claim_length,
         };
         let parts = standfast_api::Parts {
             claims: self.claims.clone(),

@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use clap::Args;
-use standfast_api::admin::{Admin, Check};
+use standfast_api::admin::Admin;
 use standfast_brokers::rabbitmq::RabbitBroker;
-use standfast_engine::Engine;
 use standfast_engine::ports::Broker;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -19,8 +17,27 @@ use super::logging::{self, LogArgs};
 use super::parts::Parts;
 use super::signals::Interrupts;
 use super::stores;
+use super::watch::Watched;
 use crate::exit::Exit;
 use crate::failure::Failure;
+
+/// Where operators ask.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct AdminArgs {
+    /// Where operators ask for health and metrics, a port of 127.0.0.1 or HOST:PORT; nowhere
+    /// when not given
+    #[arg(long, env = "STANDFAST_ADMIN_ADDR", value_name = "[HOST:]PORT", hide_env_values = true)]
+    #[arg(value_parser = admin_addr)]
+    pub admin_addr: Option<SocketAddr>,
+}
+
+/// Reads an address; a port alone is one of the loopback address.
+pub fn admin_addr(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    text.parse().map_err(|_| "expected a port, or an address such as 127.0.0.1:9090".to_owned())
+}
 
 /// What every process of an installation is told.
 #[derive(Args, Clone, Debug)]
@@ -37,9 +54,8 @@ pub struct InstallationArgs {
     /// Where the blobs are, a folder that all processes share
     #[arg(long, env = "STANDFAST_BLOBS", value_name = "URL", hide_env_values = true)]
     blobs: String,
-    /// Where operators ask for health and metrics; nowhere when not given
-    #[arg(long, env = "STANDFAST_ADMIN_ADDR", value_name = "HOST:PORT", hide_env_values = true)]
-    admin_addr: Option<SocketAddr>,
+    #[command(flatten)]
+    admin: AdminArgs,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -48,17 +64,18 @@ pub struct InstallationArgs {
 pub struct Process {
     /// What it works with.
     pub parts: Parts,
-    /// What its operator is told.
-    pub admin: Admin,
+    /// What of it its operator can look at; see [`Process::watch`].
+    pub watched: Watched,
     /// Cancelled by the first signal: take nothing new.
     pub shutdown: CancellationToken,
     /// Cancelled by the second one: end now.
     pub hurry: CancellationToken,
+    admin_addr: Option<SocketAddr>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Process {
-    /// Starts logging, connects, and begins to listen for signals and operators. `wait` is how
+    /// Starts logging, connects, and begins to listen for signals. `wait` is how
     /// long a broker that is away is waited for; without it the process starts all the same.
     pub async fn start(
         args: &InstallationArgs,
@@ -71,28 +88,23 @@ impl Process {
         let settings = brokers::settings(&args.broker)
             .map_err(|fault| Failure::usage(format!("failed to {fault}")))?;
         let broker = RabbitBroker::connect(settings, wait).await.map_err(brokers::failure)?;
-        let broker: Arc<dyn Broker> = Arc::new(broker);
+        let rabbit = Arc::new(broker);
+        let broker: Arc<dyn Broker> = rabbit.clone();
         let parts = Parts::start(store, broker, &args.blobs, allow_private_addresses).await?;
         let (shutdown, hurry) = (CancellationToken::new(), CancellationToken::new());
         tokio::spawn(pass_on(interrupts, shutdown.clone(), hurry.clone()));
-        let admin = Admin::new(checks(&parts.engine), Arc::default(), None);
-        let mut process = Self { parts, admin, shutdown, hurry, tasks: Vec::new() };
-        if let Some(address) = args.admin_addr {
-            process.serve_admin(address).await?;
-        }
-        Ok(process)
+        let watched = Watched { rabbit: Some(rabbit), ..Watched::engine(&parts.engine) };
+        let admin_addr = args.admin.admin_addr;
+        Ok(Self { parts, watched, shutdown, hurry, admin_addr, tasks: Vec::new() })
     }
 
-    async fn serve_admin(&mut self, address: SocketAddr) -> Result<(), Failure> {
-        let listener = listen(address).await?;
-        let serving =
-            standfast_api::admin::serve(listener, self.admin.clone(), self.shutdown.clone());
-        self.tasks.push(tokio::spawn(async move {
-            if let Err(error) = serving.await {
-                tracing::error!(%error, "health and metrics are served no more");
-            }
-        }));
-        Ok(())
+    /// Begins to look at what is watched, and to answer operators. Gives what they are shown.
+    pub async fn watch(&mut self) -> Result<Admin, Failure> {
+        let admin = self.watched.clone().admin();
+        if let Some(address) = self.admin_addr {
+            self.tasks.push(serve_admin(address, admin.clone(), &self.shutdown).await?);
+        }
+        Ok(admin)
     }
 
     /// Waits for what still serves, and says how the process ends.
@@ -103,6 +115,21 @@ impl Process {
         }
         Exit::Completed
     }
+}
+
+/// Answers operators at an address of their own until the shutdown.
+pub async fn serve_admin(
+    address: SocketAddr,
+    admin: Admin,
+    shutdown: &CancellationToken,
+) -> Result<JoinHandle<()>, Failure> {
+    let listener = listen(address).await?;
+    let serving = standfast_api::admin::serve(listener, admin, shutdown.clone());
+    Ok(tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "health and metrics are served no more");
+        }
+    }))
 }
 
 /// Binds an address, or says what to do.
@@ -125,36 +152,14 @@ async fn pass_on(
     hurry.cancel();
 }
 
-fn checks(engine: &Engine) -> Vec<Arc<dyn Check>> {
-    vec![Arc::new(StoreCheck(engine.clone())), Arc::new(BrokerCheck(engine.clone()))]
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-struct StoreCheck(Engine);
-
-#[async_trait]
-impl Check for StoreCheck {
-    fn name(&self) -> &str {
-        "store"
-    }
-
-    async fn check(&self) -> Result<(), String> {
-        self.0.store().now().await.map(|_| ()).map_err(|error| error.to_string())
-    }
-}
-
-struct BrokerCheck(Engine);
-
-#[async_trait]
-impl Check for BrokerCheck {
-    fn name(&self) -> &str {
-        "broker"
-    }
-
-    async fn check(&self) -> Result<(), String> {
-        let health = self.0.broker().health().await;
-        match health.connected {
-            true => Ok(()),
-            false => Err(health.faults.join("; ")),
-        }
+    #[test]
+    fn a_port_alone_is_one_of_the_loopback_address() {
+        assert_eq!(admin_addr("9090"), Ok(SocketAddr::from(([127, 0, 0, 1], 9090))));
+        assert_eq!(admin_addr("0.0.0.0:1"), Ok(SocketAddr::from(([0, 0, 0, 0], 1))));
+        assert!(admin_addr("here").is_err());
     }
 }

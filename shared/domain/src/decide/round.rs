@@ -32,6 +32,7 @@ pub(super) fn open(
         output: failure.output.clone(),
         round,
         steps: steps.iter().map(|(step, _)| step.clone()).collect(),
+        skipped: skipped(view, &steps)?,
     };
     let mut changes = interrupted(view, &by, round, &steps)?;
     changes.push(Change::RoundOpened { by, from: from.clone(), round, steps });
@@ -43,7 +44,6 @@ fn steps(view: &View, definition: &Definition) -> Result<Vec<(StepId, u32)>, Hal
     let own = &definition.redo;
     view.need(own.iter().map(|(step, _)| Key::Step(step.clone())))?;
     let mut rounds = BTreeSet::new();
-    view.need(own.iter().map(|(step, _)| Key::Definition(step.clone())))?;
     for (step, _) in own {
         let state = view.step(step)?;
         if state.round > 1 && state.owes() {
@@ -62,31 +62,31 @@ fn steps(view: &View, definition: &Definition) -> Result<Vec<(StepId, u32)>, Hal
             }
         }
     }
-    let merged = all.len() > own.len();
-    let left_out = leave_out_skipped(view, &mut all)?;
-    if merged || left_out { counted(view, all) } else { Ok(own.clone()) }
-}
-
-/// Leaves out the steps that were skipped for a need outside the round: that need does not
-/// speak again, so they would run in the new round. Says whether there were any.
-fn leave_out_skipped(view: &View, steps: &mut Vec<StepId>) -> Result<bool, Halt> {
-    let before = steps.len();
-    loop {
-        let mut stays = None;
-        for (place, step) in steps.iter().enumerate() {
-            if view.step(step)?.need_skipped && is_skipped_from_outside(view, step, steps)? {
-                stays = Some(place);
-                break;
-            }
-        }
-        match stays {
-            Some(place) => steps.remove(place),
-            None => return Ok(steps.len() < before),
-        };
+    if all.len() == own.len() {
+        return Ok(own.clone());
     }
+    counted(view, all)
 }
 
-fn is_skipped_from_outside(view: &View, step: &StepId, within: &[StepId]) -> Result<bool, Halt> {
+/// Gives the steps of the round that are skipped in it too, for a need outside: that need does
+/// not speak again.
+fn skipped(view: &View, steps: &[(StepId, u32)]) -> Result<Vec<StepId>, Halt> {
+    let within: BTreeSet<&StepId> = steps.iter().map(|(step, _)| step).collect();
+    let mut skipped = Vec::new();
+    for (step, _) in steps {
+        if view.step(step)?.need_skipped && is_skipped_from_outside(view, step, &within)? {
+            skipped.push(step.clone());
+        }
+    }
+    Ok(skipped)
+}
+
+fn is_skipped_from_outside(
+    view: &View,
+    step: &StepId,
+    within: &BTreeSet<&StepId>,
+) -> Result<bool, Halt> {
+    view.need([Key::Definition(step.clone())])?;
     let chunks = view.definition(step)?.needs_count.div_ceil(LIST_CHUNK as u32);
     let needs: Vec<Key> = (0..chunks).map(|chunk| Key::Needs(step.clone(), chunk)).collect();
     view.need(needs.iter().cloned())?;

@@ -1,3 +1,5 @@
+//! Cases of reading JSON strictly.
+
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -65,6 +65,9 @@ pub struct RoundFailure {
     /// The steps of the round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepId>,
+    /// Those of its steps that are skipped in it too, for a need outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<StepId>,
 }
 
 /// What an attempt wrote: the head and the tail, the rest as a blob.

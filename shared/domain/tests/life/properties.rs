@@ -74,13 +74,13 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
         25 => pick(&past.outcomes, deed.which)?.1,
         26 | 27 => {
             let at = pick(&running, deed.which)?;
-            let proven = deed.how % 2 == 0;
+            let proven = deed.how.is_multiple_of(2);
             Command::ExpireClaim { step: at.step, attempt: at.attempt, proven }
         }
         28..=31 => {
             let members = world.store.members(TIMERS);
             let entry = TimerEntry::parse(&pick(&members, deed.which)?)?;
-            if entry.kind != TimerKind::Remove && deed.how % 3 > 0 {
+            if entry.kind != TimerKind::Remove && !deed.how.is_multiple_of(3) {
                 world.now = world.now.max(entry.due);
             }
             Command::FireTimer { step: entry.step, kind: entry.kind }
@@ -95,7 +95,7 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
             let answer = answers[usize::from(deed.how % 3)];
             Command::Answer { step: None, answer, note: None }
         }
-        38 if deed.how % 8 == 0 => Command::Stop { reason: None },
+        38 if deed.how.is_multiple_of(8) => Command::Stop { reason: None },
         38 => Command::HandBack { at: pick(&past.attempts, deed.which)?, why: String::new() },
         _ => claim_command(&format!("s{}", deed.which % 12), worker),
     })
@@ -132,7 +132,11 @@ fn live(submission: Submission, seed: u64, room: usize, deeds: &[Deed]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 128,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn any_plan_under_any_schedule_keeps_the_rules_and_ends(

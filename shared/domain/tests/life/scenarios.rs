@@ -115,8 +115,9 @@ fn a_step_skipped_for_a_need_outside_the_round_stays_skipped() {
     let mut submitted = submission(plan(steps, Vec::new()));
     submitted.templated.insert(id("z"));
     submitted.named_in_if.insert(id("b"), [id("w")].into());
-    let skips =
-        |seed: &u64| seed % 5 == 0 && crate::model::world::draw(*seed, &["z", "1"]) % 8 == 0;
+    let skips = |seed: &u64| {
+        seed.is_multiple_of(5) && crate::model::world::draw(*seed, &["z", "1"]).is_multiple_of(8)
+    };
     let mut world = World::new(submitted, (0..).find(skips).expect("one of forty"), ROOM);
     world.work("a", done());
     assert_eq!((world.word("z"), world.word("w")), ("skipped", "skipped"));
@@ -223,8 +224,9 @@ fn a_chain_of_skips_goes_on_over_commits() {
     }
     let mut submitted = submission(plan(steps, Vec::new()));
     submitted.templated.insert(id("s000"));
-    let skips =
-        |seed: &u64| seed % 5 == 0 && crate::model::world::draw(*seed, &["s000", "1"]) % 8 == 0;
+    let skips = |seed: &u64| {
+        seed.is_multiple_of(5) && crate::model::world::draw(*seed, &["s000", "1"]).is_multiple_of(8)
+    };
     let mut world = World::new(submitted, (0..).find(skips).expect("one of forty"), 10);
     assert!(world.header().skipped < 20, "one commit does not walk the whole chain");
     assert_eq!(world.store.members(WORK).len(), 1, "the rest is left to the index");
@@ -385,6 +387,19 @@ fn what_is_handed_back_or_expires_under_a_stop_does_not_start_again() {
     expire(&mut world, "b", true);
     world.sweep_all();
     assert_eq!(world.header().state, TaskState::Cancelled);
+    world.drive();
+}
+
+#[test]
+fn a_task_does_not_end_over_a_claim_that_its_process_has_not_heard_of() {
+    let mut world = given(vec![step("a", &[])]);
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    assert_eq!(world.run(0, Command::HandBack { at, why: String::new() }), Ok(true));
+    assert_eq!(world.claim(1, "a", "w2"), Ok(true)); // process 0 knows that there is none
+    assert_eq!(world.run(0, Command::Stop { reason: None }), Ok(true));
+    world.settle(0);
+    assert_eq!(world.header().state, TaskState::Cancelling);
     world.drive();
 }
 

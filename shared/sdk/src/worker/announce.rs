@@ -67,14 +67,11 @@ pub(crate) async fn leave(crew: &Crew) {
 }
 
 async fn once(http: &Http, crew: &Crew, leaving: bool) -> Result<Duration, Error> {
-    let handlers = crew.handlers.iter();
+    let handlers = crew.handlers.keys();
     let body = Announce {
         worker: crew.id.clone(),
         queues: crew.queues.clone(),
-        handlers: handlers
-            .map(|(name, handler)| AnnouncedHandler { name: name.clone(), effect: handler.effect })
-            .collect(),
-        label: Some(format!("pid {}", std::process::id())),
+        handlers: handlers.map(|name| AnnouncedHandler { name: name.clone() }).collect(),
         leaving,
     };
     let call = http.call(Method::POST, paths::WORKERS).json(&body)?;

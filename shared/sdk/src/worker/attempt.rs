@@ -51,7 +51,7 @@ pub(crate) async fn run(crew: &Crew, claim: Claim) -> Answered {
     let report = match crew.handlers.get(&context.claim().handler) {
         Some(handler) if !crew.shutdown.drain.is_cancelled() => {
             let input = context.claim().input.clone();
-            let running = tokio::spawn((handler.run)(context.clone(), input));
+            let running = tokio::spawn(handler(context.clone(), input));
             watch_over(&context, running, &mut beat.course, &crew.shutdown).await
         }
         Some(_) => Report::HandBack,
@@ -229,7 +229,6 @@ async fn report_once(http: &Http, context: &Context, report: &Report) -> Result<
                 attempt: holder.attempt,
                 epoch: holder.epoch,
                 reason: Some("the worker is shutting down".to_owned()),
-                cost_usd_micros: context.cost_usd_micros(),
             })?
         }
     };

@@ -119,7 +119,6 @@ async fn beat_once(http: &Http, context: &Context) -> Result<HeartbeatAnswer, Er
         attempt: holder.attempt,
         epoch: holder.epoch,
         details: context.details(),
-        cost_usd_micros: Some(context.cost_usd_micros()).filter(|cost| *cost > 0),
     };
     let path = fill(paths::HEARTBEAT, &[context.task(), context.step()]);
     let call = http.call(Method::POST, &path).timeout(Some(BEAT_TIMEOUT)).json(&body)?;

@@ -26,14 +26,13 @@ use std::time::Duration;
 use lapin::uri::AMQPUri;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use standfast_protocol::claims::EffectClass;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 use crate::amqp::parse_uri;
 use crate::error::Error;
-use crate::handler::{HandlerError, Registered, erase};
+use crate::handler::{HandlerError, Run, erase};
 use crate::http::Http;
 
 use heart::Heart;
@@ -61,7 +60,7 @@ pub struct Worker {
     concurrency: usize,
     grace: Duration,
     broker: Result<Option<AMQPUri>, Error>,
-    handlers: BTreeMap<String, Registered>,
+    handlers: BTreeMap<String, Run>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -80,7 +79,7 @@ pub(crate) struct Crew {
     id: String,
     queues: Vec<String>,
     concurrency: usize,
-    handlers: BTreeMap<String, Registered>,
+    handlers: BTreeMap<String, Run>,
     heart: Heart,
     slots: Arc<Semaphore>,
     attempts: TaskTracker,
@@ -129,32 +128,16 @@ impl Worker {
         self
     }
 
-    /// Adds a handler that changes nothing in the outside world, and so may run again at will.
-    pub fn handler<I, O, F, Fut>(self, name: impl Into<String>, handler: F) -> Self
+    /// Adds a handler. An attempt may run again after a crash, so what it changes in the outside
+    /// world must bear that.
+    pub fn handler<I, O, F, Fut>(mut self, name: impl Into<String>, handler: F) -> Self
     where
         I: DeserializeOwned + Send + 'static,
         O: Serialize + Send + 'static,
         F: Fn(Context, I) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, HandlerError>> + Send + 'static,
     {
-        self.effect_handler(name, EffectClass::None, handler)
-    }
-
-    /// Adds a handler that changes the outside world, and says how that may be repeated. A plan
-    /// may be stricter than that, never laxer.
-    pub fn effect_handler<I, O, F, Fut>(
-        mut self,
-        name: impl Into<String>,
-        effect: EffectClass,
-        handler: F,
-    ) -> Self
-    where
-        I: DeserializeOwned + Send + 'static,
-        O: Serialize + Send + 'static,
-        F: Fn(Context, I) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<O, HandlerError>> + Send + 'static,
-    {
-        self.handlers.insert(name.into(), Registered { effect, run: erase(handler) });
+        self.handlers.insert(name.into(), erase(handler));
         self
     }
 

@@ -48,6 +48,16 @@ async fn a_submission_is_repeated_with_the_same_key() {
 }
 
 #[tokio::test]
+async fn an_empty_token_is_not_sent() {
+    let api = Api::start(|_| async { submitted() });
+    Client::new(&api.url, "").unwrap().submit(json!({})).await.unwrap();
+    client(&api).submit(json!({})).await.unwrap();
+    let calls = api.calls("/v1/tasks");
+    assert_eq!(calls[0].header("authorization"), None);
+    assert!(calls[1].header("authorization").is_some());
+}
+
+#[tokio::test]
 async fn two_submissions_have_two_keys() {
     let api = Api::start(|_| async { submitted() });
     let client = client(&api);

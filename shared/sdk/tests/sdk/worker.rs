@@ -91,7 +91,7 @@ async fn a_result_is_reported_with_all_that_was_left() {
     assert_eq!((put.method.as_str(), put.body.as_slice()), ("PUT", &b"hi"[..]));
     assert!(put.query.contains("attempt=3") && put.query.contains("epoch=2"), "{}", put.query);
     let announce = api.calls("/workers")[0].json();
-    assert_eq!(announce["handlers"], json!([{"name": "h", "effect": "none"}]));
+    assert_eq!(announce["handlers"], json!([{"name": "h"}]));
     assert_eq!(announce["queues"], json!(["default"]));
 }
 

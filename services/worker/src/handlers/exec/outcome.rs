@@ -10,12 +10,11 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use serde_json::{Map, Value};
 use standfast_domain::ids::check_name;
+use standfast_domain::outcome::ARTIFACTS_MAX;
 
 use super::super::fields::{kind, shown};
 use super::super::{Class, Failure, Masker, OUTPUT_BYTES_MAX, strict_json};
 
-/// Artifacts that one attempt may name: each is a stored object of its own.
-const ARTIFACTS_MAX: usize = 1_000;
 /// Seconds of `retry_after`: ten years, as for all timers.
 const RETRY_AFTER_SECONDS_MAX: f64 = 315_576_000.0;
 /// Micro-dollars of one attempt's cost: a billion dollars is a mistake, not a price.

@@ -1,3 +1,5 @@
+//! Cases of reading plans: each fault by its place.
+
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -1,0 +1,150 @@
+//! What a process counts, read from where it is counted whenever somebody asks.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use standfast_worker::QueueGauges;
+
+use super::Watched;
+
+/// The counts of a process.
+pub struct Counts(pub Watched);
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counts").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Counts {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let mut page = Page(encoder);
+        let [commits, refused, wakes, unconfirmed] = self.0.engine.counters().read();
+        page.counter("standfast_commits", "Commits tried", commits)?;
+        page.counter("standfast_commits_refused", "Commits that met a change", refused)?;
+        page.counter("standfast_wakes", "Step messages sent to wake workers", wakes)?;
+        let help = "Step messages that the broker did not confirm; the sweep sends them again";
+        page.counter("standfast_wakes_unconfirmed", help, unconfirmed)?;
+        if let Some(scheduler) = &self.0.scheduler {
+            of_scheduler(&mut page, scheduler)?;
+        }
+        if let Some(worker) = &self.0.worker {
+            of_worker(&mut page, worker)?;
+        }
+        match &self.0.rabbit {
+            Some(rabbit) => of_rabbit(&mut page, &rabbit.counters()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn of_scheduler(page: &mut Page<'_>, gauges: &standfast_scheduler::Gauges) -> fmt::Result {
+    for (name, help, count) in [
+        ("standfast_scheduler_timer_rounds", "Looks at the timers that ended", &gauges.rounds),
+        ("standfast_scheduler_timers_fired", "Timers that did something", &gauges.fired),
+        ("standfast_scheduler_claims_taken_over", "Attempts taken over", &gauges.taken_over),
+        ("standfast_scheduler_steps_swept", "Lost step messages sent again", &gauges.swept),
+        ("standfast_scheduler_steps_dead", "Step messages that died", &gauges.dead),
+        ("standfast_scheduler_tasks_removed", "Tasks removed after retention", &gauges.removed),
+    ] {
+        page.counter(name, help, read(count))?;
+    }
+    Ok(())
+}
+
+fn of_worker(page: &mut Page<'_>, gauges: &standfast_worker::Gauges) -> fmt::Result {
+    let name = "standfast_worker_deliveries_spent";
+    page.counter(name, "Deliveries that woke for nothing", read(&gauges.spent))?;
+    let name = "standfast_worker_deliveries_malformed";
+    page.counter(name, "Deliveries that could not be read", read(&gauges.malformed))?;
+    let name = "standfast_worker_deliveries_held";
+    page.gauge(name, "1 while the store does not answer, else 0", &[], read(&gauges.held))?;
+    let queues: Vec<(String, QueueGauges)> =
+        gauges.queues().into_iter().map(|(queue, counts)| (queue.to_string(), counts)).collect();
+    let of = |value: fn(&QueueGauges) -> u64| {
+        let each = queues.iter().map(move |(queue, counts)| (vec![queue.clone()], value(counts)));
+        each.collect::<Vec<_>>()
+    };
+    let name = "standfast_worker_attempts_running";
+    page.family(name, "Attempts that run now", false, &["queue"], of(|q| q.running))?;
+    let name = "standfast_worker_subscribed";
+    let subscribed = of(|q| u64::from(q.subscribed));
+    page.family(name, "1 while the broker has the consumer", false, &["queue"], subscribed)?;
+    let name = "standfast_worker_attempts_started";
+    page.family(name, "Attempts started", true, &["queue"], of(|q| q.starts))?;
+    let outcome = |word: &str, value| {
+        let each = of(value).into_iter();
+        each.map(|(labels, count)| ([labels, vec![word.to_owned()]].concat(), count))
+            .collect::<Vec<_>>()
+    };
+    let ended = [
+        outcome("succeeded", |q| q.succeeded),
+        outcome("failed", |q| q.failed),
+        outcome("given_up", |q| q.given_up),
+    ];
+    let (name, labels) = ("standfast_worker_attempts_ended", ["queue", "outcome"]);
+    page.family(name, "Attempts ended, by outcome", true, &labels, ended.concat())
+}
+
+fn of_rabbit(
+    page: &mut Page<'_>,
+    counts: &standfast_brokers::rabbitmq::RabbitCounters,
+) -> fmt::Result {
+    for (name, help, count) in [
+        ("standfast_rabbitmq_reconnections", "Connections opened again", counts.reconnections),
+        ("standfast_rabbitmq_resubscriptions", "Consumers made again", counts.resubscriptions),
+        ("standfast_rabbitmq_confirmed", "Messages confirmed", counts.confirmed),
+        ("standfast_rabbitmq_returned", "Messages that found no queue", counts.returned),
+        ("standfast_rabbitmq_nacked", "Messages refused", counts.nacked),
+        ("standfast_rabbitmq_unanswered", "Messages without an answer", counts.unanswered),
+        ("standfast_rabbitmq_acks_lost", "Acknowledgements lost", counts.acks_lost),
+    ] {
+        page.counter(name, help, count)?;
+    }
+    Ok(())
+}
+
+fn read(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
+}
+
+/// Writes metrics; the format adds `_total` to the names of counters.
+struct Page<'e>(DescriptorEncoder<'e>);
+
+impl Page<'_> {
+    fn counter(&mut self, name: &str, help: &str, count: u64) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(count).encode(metric)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, labels: &[&str], value: u64) -> fmt::Result {
+        self.family(name, help, false, labels, vec![(Vec::new(), value)])
+    }
+
+    fn family(
+        &mut self,
+        name: &str,
+        help: &str,
+        counts: bool,
+        labels: &[&str],
+        values: Vec<(Vec<String>, u64)>,
+    ) -> fmt::Result {
+        let kind = if counts { MetricType::Counter } else { MetricType::Gauge };
+        let mut metric = self.0.encode_descriptor(name, help, None, kind)?;
+        for (of, value) in values {
+            let of: Vec<(String, String)> =
+                labels.iter().map(|label| (*label).to_owned()).zip(of).collect();
+            let one = metric.encode_family(&of)?;
+            match counts {
+                true => ConstCounter::new(value).encode(one)?,
+                false => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(one)?,
+            }
+        }
+        Ok(())
+    }
+}

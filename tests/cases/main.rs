@@ -1,0 +1,16 @@
+//! What has gone wrong in systems of this kind, each as a promise that it does not here: over
+//! real connections, on both stores, with strange and with large values.
+
+mod burst;
+mod crash;
+mod fidelity;
+mod intake;
+mod names;
+mod paging;
+mod retention;
+mod secrecy;
+mod sizes;
+mod streams;
+mod support;
+mod timers;
+mod topology;
