@@ -33,11 +33,7 @@ impl Broker for Away {
         Err(BrokerError::Unavailable("away".into()))
     }
 
-    async fn publish(
-        &self,
-        messages: Vec<Message>,
-        _: Duration,
-    ) -> Vec<Result<(), BrokerError>> {
+    async fn publish(&self, messages: Vec<Message>, _: Duration) -> Vec<Result<(), BrokerError>> {
         messages.iter().map(|_| Err(BrokerError::Unavailable("away".into()))).collect()
     }
 
@@ -144,8 +140,7 @@ async fn submit(world: &World, plan: Value) -> Result<(TaskId, bool), EngineErro
 }
 
 async fn alive(store: &Arc<RedbStore>, directory: &std::path::Path) -> World {
-    let mut world =
-        World::over(store.clone(), Arc::new(InProcessBroker::new()), directory).await;
+    let mut world = World::over(store.clone(), Arc::new(InProcessBroker::new()), directory).await;
     world.work(&["default"], 4);
     world.schedule();
     world

@@ -49,7 +49,8 @@ impl Rig {
         // As long as a queue's name may be.
         let replies = format!("{}.replies.{}", place.prefix, "x".repeat(200));
         let options = QueueDeclareOptions { auto_delete: true, ..Default::default() };
-        let declared = channel.queue_declare(replies.as_str().into(), options, FieldTable::default());
+        let declared =
+            channel.queue_declare(replies.as_str().into(), options, FieldTable::default());
         declared.await.unwrap();
         let _directory = directory;
         Self { place, world, channel, _connection: connection, replies, shutdown, _directory }
@@ -63,13 +64,8 @@ impl Rig {
 
     async fn publish(&self, body: &[u8], properties: BasicProperties) {
         let (exchange, options) = (self.place.prefix.as_str(), BasicPublishOptions::default());
-        let sent = self.channel.basic_publish(
-            exchange.into(),
-            "submit".into(),
-            options,
-            body,
-            properties,
-        );
+        let sent =
+            self.channel.basic_publish(exchange.into(), "submit".into(), options, body, properties);
         sent.await.unwrap().await.unwrap();
     }
 

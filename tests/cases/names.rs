@@ -66,8 +66,21 @@ async fn a_name_is_measured_in_bytes_and_one_too_long_is_named_and_harms_nobody(
 
 /// Strings that some part on the way could take for its own syntax.
 const STRANGE: [&str; 15] = [
-    "a/b", "a:b", "a{b}c", "a}b{", "..", "%2F", "a b", "a|b", "a\nb", "a\0b", "\u{202e}ab", "🦀",
-    "", "*", "é",
+    "a/b",
+    "a:b",
+    "a{b}c",
+    "a}b{",
+    "..",
+    "%2F",
+    "a b",
+    "a|b",
+    "a\nb",
+    "a\0b",
+    "\u{202e}ab",
+    "🦀",
+    "",
+    "*",
+    "é",
 ];
 /// Strings that are names, and must stay apart.
 const PLAIN: [&str; 6] = ["a", "A", "0", "null", "a.b-c_d", "true"];

@@ -85,7 +85,8 @@ async fn worlds() -> (tempfile::TempDir, Arc<Frozen>, World, World) {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(RedbStore::open(directory.path()).unwrap());
     let real = store.now().await.unwrap();
-    let frozen = Arc::new(Frozen { store: store.clone(), time: AtomicI64::new(real.0 - 3_600_000) });
+    let frozen =
+        Arc::new(Frozen { store: store.clone(), time: AtomicI64::new(real.0 - 3_600_000) });
     let broker = Arc::new(InProcessBroker::new());
     let still = World::over(frozen.clone(), broker.clone(), directory.path()).await;
     let mut moving = World::over(store, broker, directory.path()).await;

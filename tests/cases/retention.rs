@@ -42,11 +42,15 @@ fn mixed(n: usize) -> Value {
     let mut steps = match n % 8 {
         0 => vec![step("a", &[], "true"), step("b", &["a"], "echo done")],
         1 => vec![step("a", &[], "exit 1")],
-        2 => vec![step("a", &[], "test -e ${{ plan.dir }}/again-$STANDFAST_TASK || \
-                                  { touch ${{ plan.dir }}/again-$STANDFAST_TASK; exit 1; }")],
+        2 => vec![step(
+            "a",
+            &[],
+            "test -e ${{ plan.dir }}/again-$STANDFAST_TASK || \
+                                  { touch ${{ plan.dir }}/again-$STANDFAST_TASK; exit 1; }",
+        )],
         3 => vec![step("a", &[], "head -c 300000 /dev/zero | tr '\\0' x")],
         4 => vec![step("a", &[], "echo artifact > out.txt")],
-        5 => (0..60).map(|n| step(&format!("s{n}"), &[], "true")).collect(),
+        5 => (0..40).map(|n| step(&format!("s{n}"), &[], "true")).collect(),
         6 => vec![json!({"id": "a", "uses": "timer", "with": {"for": "1h"}})],
         _ => vec![step("a", &[], "true")],
     };
@@ -79,9 +83,7 @@ async fn come_and_go(world: &World, tasks: usize) -> Vec<TaskId> {
     }
     for task in &made {
         wait::until(&format!("task {task} to be gone"), async || {
-            let header = world.header(task).await;
-            if let Some(header) = &header { eprintln!("DBG {task} {:?} {:?}", header.state, header.remove_at); }
-            header.is_none().then_some(())
+            world.header(task).await.is_none().then_some(())
         })
         .await;
     }

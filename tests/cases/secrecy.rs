@@ -92,8 +92,7 @@ async fn an_api_that_others_can_reach_demands_a_token_first() {
     let (redis, place) = (PrivateRedis::start(&[]).await, Place::new());
     let directory = tempfile::tempdir().unwrap();
     let address = format!("0.0.0.0:{}", free_port());
-    let mut command =
-        process(&["api", "--listen", &address], &place, &redis, directory.path());
+    let mut command = process(&["api", "--listen", &address], &place, &redis, directory.path());
     let ended = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     let text = String::from_utf8_lossy(&ended.stderr).into_owned();

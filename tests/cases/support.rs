@@ -64,6 +64,7 @@ impl Server {
         let settings = Settings {
             access: Access::Tokens { open_if_none: true },
             plan_dir_allowed: true,
+            claim_length: standfast_engine::claims::CLAIM_LENGTH,
             public_hosts: Vec::new(),
             retention: RETENTION_DEFAULT,
         };

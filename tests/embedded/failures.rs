@@ -53,8 +53,7 @@ async fn skip_goes_on_without_the_step_and_stop_ends_the_task() {
     let after = failing("after", "true", json!({ "needs": ["a"] }));
     let steps = json!([failing("a", "false", json!({})), after]);
     let plan = json!({ "kind": "f", "steps": steps });
-    let (one, two) =
-        (world.submit(plan.clone()).await.unwrap(), world.submit(plan).await.unwrap());
+    let (one, two) = (world.submit(plan.clone()).await.unwrap(), world.submit(plan).await.unwrap());
     for task in [&one, &two] {
         world.wait(task, &[TaskState::Blocked]).await;
     }

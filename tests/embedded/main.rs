@@ -1,5 +1,6 @@
 //! Tasks in an embedded installation, from submission to end, by their behaviour.
 #![allow(clippy::unwrap_used)]
 
+mod births;
 mod failures;
 mod flow;

@@ -109,10 +109,8 @@ async fn every_exit_code_is_reached_and_an_answer_goes_on() {
     })
     .await;
     run(directory, &["stop", &task], 0);
-    let code = wait::until("submit --wait to see the stop", async || {
-        waiting.0.try_wait().unwrap()
-    })
-    .await;
+    let code =
+        wait::until("submit --wait to see the stop", async || waiting.0.try_wait().unwrap()).await;
     assert_eq!(code.code(), Some(3));
 
     // The working folder of a step is its own, so the file it looks for is named in full.

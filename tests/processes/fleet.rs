@@ -27,7 +27,8 @@ async fn each_worker_takes_its_queue_and_each_step_starts_once() {
         for event in own.events(task).await {
             assert_ne!(event.kind, "attempt_failed", "{task}: {event:?}");
             if event.kind == "step_succeeded" {
-                let queue = if event.step.as_deref() == Some("study") { "research" } else { "default" };
+                let queue =
+                    if event.step.as_deref() == Some("study") { "research" } else { "default" };
                 let worker = event.data["worker"].as_str().unwrap();
                 let known = workers.entry(queue.to_owned()).or_insert_with(|| worker.to_owned());
                 assert_eq!(known, worker, "another worker took from `{queue}`");

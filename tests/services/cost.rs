@@ -19,9 +19,7 @@ async fn world(redis: &PrivateRedis, directory: &std::path::Path) -> World {
 
 /// A plan of `n` parallel steps and a join.
 fn wide(n: usize) -> Value {
-    let step = |id: String, needs: Vec<String>| {
-        json!({ "id": id, "uses": "exec", "needs": needs, "with": { "command": ["true"] } })
-    };
+    let step = |id: String, needs: Vec<String>| json!({ "id": id, "uses": "exec", "needs": needs, "with": { "command": ["true"] } });
     let names: Vec<String> = (0..n).map(|n| format!("s{n}")).collect();
     let mut steps: Vec<Value> = names.iter().map(|name| step(name.clone(), vec![])).collect();
     steps.push(step("join".to_owned(), names));
@@ -47,11 +45,7 @@ async fn run_step(world: &World, task: &TaskId, step: &str, worker: &str) {
         checkpoint: None,
         then: Value::Null,
     };
-    world
-        .claims
-        .complete(task, claimed.at(&worker), report, Principal::system())
-        .await
-        .unwrap();
+    world.claims.complete(task, claimed.at(&worker), report, Principal::system()).await.unwrap();
 }
 
 /// Calls per command, the commands within scripts included, and bytes that came in.
@@ -121,8 +115,7 @@ async fn four_processes_on_one_task_refuse_few_commits() {
         (header.active == 1_000).then_some(())
     })
     .await;
-    let before: Vec<[u64; 4]> =
-        worlds.iter().map(|world| world.engine.counters().read()).collect();
+    let before: Vec<[u64; 4]> = worlds.iter().map(|world| world.engine.counters().read()).collect();
     let mut running = Vec::new();
     for slot in 0..64 {
         let world = worlds[slot % 4].clone();

@@ -24,12 +24,10 @@ async fn two_processes_share_tasks_and_each_step_starts_once() {
     let place = Place::new();
     let directory = tempfile::tempdir().unwrap();
     let ledger = directory.path().join("ledger");
-    let mut first =
-        World::over(place.store().await, place.broker().await, directory.path()).await;
+    let mut first = World::over(place.store().await, place.broker().await, directory.path()).await;
     first.work(&["default"], 8);
     first.schedule();
-    let mut second =
-        World::over(place.store().await, place.broker().await, directory.path()).await;
+    let mut second = World::over(place.store().await, place.broker().await, directory.path()).await;
     second.work(&["research"], 8);
     second.schedule();
     let mut tasks: Vec<TaskId> = Vec::new();
@@ -55,8 +53,7 @@ async fn purged_messages_are_sent_again() {
     let place = Place::new();
     let directory = tempfile::tempdir().unwrap();
     let ledger = directory.path().join("ledger");
-    let mut world =
-        World::over(place.store().await, place.broker().await, directory.path()).await;
+    let mut world = World::over(place.store().await, place.broker().await, directory.path()).await;
     let mut tasks = Vec::new();
     for n in 0..5 {
         tasks.push(world.submit(plan(&ledger, &n.to_string())).await.unwrap());

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::commit::Scope;
+use standfast_domain::decide::Submission;
 use standfast_domain::event::{Event, decode_event};
 use standfast_domain::ids::{Principal, Queue, StepId, TaskId, WorkerId};
 use standfast_domain::plan::Fault;
@@ -90,8 +91,12 @@ impl World {
             attempts: self.directory.join("attempts"),
             secrets: Arc::new(EnvironmentSecrets::default()),
         };
-        let worker =
-            Worker::new(settings, self.claims.clone(), self.registry.clone(), self.handlers.clone());
+        let worker = Worker::new(
+            settings,
+            self.claims.clone(),
+            self.registry.clone(),
+            self.handlers.clone(),
+        );
         let shutdown = self.shutdown.clone();
         self.running.push(tokio::spawn(async move {
             worker.run(shutdown, CancellationToken::new()).await.unwrap();
@@ -122,6 +127,17 @@ impl World {
         folder: &std::path::Path,
         plan: Value,
     ) -> Result<TaskId, Vec<Fault>> {
+        let submission = self.prepare(folder, plan)?;
+        Ok(self.engine.submit(submission).await.unwrap().0)
+    }
+
+    /// Submits a plan without faults that the engine may refuse.
+    pub async fn try_submit(&self, plan: Value) -> Result<TaskId, EngineError> {
+        let submission = self.prepare(&self.directory, plan).unwrap();
+        Ok(self.engine.submit(submission).await?.0)
+    }
+
+    fn prepare(&self, folder: &std::path::Path, plan: Value) -> Result<Submission, Vec<Fault>> {
         let submitted = Submitted {
             body: plan,
             plan_dir: Some(folder.display().to_string()),
@@ -129,9 +145,7 @@ impl World {
             key: None,
             traceparent: None,
         };
-        let announced = BTreeSet::new();
-        let submission = prepare(submitted, RETENTION_DEFAULT, &self.handlers, &announced)?;
-        Ok(self.engine.submit(submission).await.unwrap().0)
+        prepare(submitted, RETENTION_DEFAULT, &self.handlers, &BTreeSet::new())
     }
 
     pub async fn header(&self, task: &TaskId) -> Option<Header> {

@@ -1,9 +1,9 @@
 //! What the tests share: worlds of real parts within one process, and conditions to wait for.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-pub mod embedded;
-pub mod wait;
-pub mod services;
-pub mod private_redis;
 pub mod binary;
+pub mod embedded;
+pub mod private_redis;
 pub mod processes;
+pub mod services;
+pub mod wait;

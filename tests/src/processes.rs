@@ -118,16 +118,14 @@ impl Installation {
         let properties = lapin::ConnectionProperties::default();
         let connection = lapin::Connection::connect(&amqp_url(), properties).await.unwrap();
         let name = format!("{}.intake", self.place.prefix);
-        let passive =
-            lapin::options::QueueDeclareOptions { passive: true, ..Default::default() };
+        let passive = lapin::options::QueueDeclareOptions { passive: true, ..Default::default() };
         wait::until("a scheduler to take messages", async || {
-            let channel = connection.create_channel().await.unwrap();
+            let channel = connection.create_channel().await.ok()?;
             let name = name.as_str().into();
             let queue = channel.queue_declare(name, passive, Default::default()).await.ok()?;
             (queue.consumer_count() > 0).then_some(())
         })
         .await;
-        connection.close(200, "done".into()).await.unwrap();
     }
 
     /// Publishes plans with the example script; gives the tasks' ids.

@@ -29,7 +29,8 @@ impl Place {
     }
 
     pub async fn store(&self) -> Arc<RedisStore> {
-        let options = RedisOptions { prefix: self.prefix.clone(), ..RedisOptions::new(redis_url()) };
+        let options =
+            RedisOptions { prefix: self.prefix.clone(), ..RedisOptions::new(redis_url()) };
         let store = RedisStore::connect(&options).await;
         Arc::new(store.unwrap_or_else(|error| {
             panic!("these tests need a Redis at {} (STANDFAST_TEST_REDIS): {error}", redis_url())
@@ -69,12 +70,10 @@ impl Place {
                 break;
             }
         }
-        let connection = lapin::Connection::connect(
-            &amqp_url(),
-            lapin::ConnectionProperties::default(),
-        )
-        .await
-        .unwrap();
+        let connection =
+            lapin::Connection::connect(&amqp_url(), lapin::ConnectionProperties::default())
+                .await
+                .unwrap();
         let channel = connection.create_channel().await.unwrap();
         let names = ["intake", "rejected", "dead.steps"].iter().map(|name| (*name).to_owned());
         let steps = queues.iter().map(|queue| format!("steps.{queue}"));

@@ -195,6 +195,10 @@ pub(crate) async fn verify(
 ) -> Result<Json<VerifyReport>, Fail> {
     let base = reads::visible(&api, &caller, place.task()?).await?;
     let report = verify::verify(api.engine(), &base.task).await?;
-    let fault = report.fault.map(|message| VerifyFault { sequence: None, record: None, message });
+    let fault = report.fault.map(|message| VerifyFault {
+        sequence: report.sequence,
+        record: None,
+        message,
+    });
     Ok(Json(VerifyReport { ok: fault.is_none(), events: report.events, fault }))
 }

@@ -92,11 +92,13 @@ pub fn parse(
 fn command() -> clap::Command {
     let command = Arguments::command();
     let groups = grouped(&command);
-    command.help_template(
-        "{about-with-newline}\n{usage-heading} {usage}\n{before-help}Options:\n{options}{after-help}",
-    )
-    .before_help(groups)
-    .after_help(EXAMPLES)
+    command
+        .help_template(
+            "{about-with-newline}\n{usage-heading} {usage}\n{before-help}Options:\n\
+         {options}{after-help}",
+        )
+        .before_help(groups)
+        .after_help(EXAMPLES)
 }
 
 fn grouped(command: &clap::Command) -> String {

@@ -27,7 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Args, Clone, Debug)]
 pub struct Place {
     /// Folder of the state, where no api is named
-    #[arg(long, env = "STANDFAST_DATA", hide_env_values = true, value_name = "DIR", default_value = DATA_DEFAULT)]
+    #[arg(long, env = "STANDFAST_DATA", hide_env_values = true, value_name = "DIR")]
+    #[arg(default_value = DATA_DEFAULT)]
     pub data: PathBuf,
     /// Address of an api; its token is read from STANDFAST_TOKEN
     #[arg(long, env = "STANDFAST_URL", hide_env_values = true, value_name = "URL")]

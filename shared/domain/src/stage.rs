@@ -78,6 +78,10 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
                 keys.insert(Key::Step(step.clone()));
                 keys.insert(Key::Claim(step.clone()));
             }
+            Change::TaskSubmitted { .. } => {
+                // What was written ahead must still be this body's.
+                keys.extend(view.version(&Key::Ahead).map(|_| Key::Ahead));
+            }
             Change::ClaimRenewed { step, .. } => {
                 keys.insert(Key::Gate); // so that the answer tells of a stop
                 keys.insert(Key::Claim(step.clone()));
@@ -97,7 +101,6 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             }
             Change::EpochRaised { .. } => keys.extend(live_claims(view)),
             Change::StepReady { .. }
-            | Change::TaskSubmitted { .. }
             | Change::TaskStarted { .. }
             | Change::RootsOpened { .. }
             | Change::StepReopened { .. }

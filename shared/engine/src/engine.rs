@@ -4,20 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use standfast_domain::commit::{Commit, Guard, Home, IndexChange, Scope};
-use standfast_domain::decide::{Command, Given, Submission, TimerKind, decide};
+use standfast_domain::commit::{Commit, Home, IndexChange, Scope};
+use standfast_domain::decide::{Command, Submission};
 use standfast_domain::evolve::header_todo;
 use standfast_domain::ids::{Principal, Queue, StepId, TaskId};
-use standfast_domain::index::{self, TimerEntry};
+use standfast_domain::index;
 use standfast_domain::record::{Gate, Key, Record, Status};
 use standfast_domain::refusal::Halt;
 use standfast_domain::stage::Wake;
-use standfast_domain::time::{Span, Time};
+use standfast_domain::time::Time;
 use standfast_domain::view::{Todo, View};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::EngineError;
 use crate::batch::command_for;
+use crate::birth;
 use crate::core::{Core, Counters, Later};
 use crate::lane::{self, Done, Input, Request};
 use crate::ports::{BATCH_MAX, Broker, Clock, Ids, Load, Range, Store, StoreError};
@@ -26,8 +27,6 @@ use crate::ports::{BATCH_MAX, Broker, Clock, Ids, Load, Range, Store, StoreError
 const LANES: usize = 4;
 /// Payload records that a birth may carry in its own commit; more are written ahead.
 const BIRTH_RECORDS_MAX: usize = 150;
-/// When a submission that wrote ahead and never came to its birth is cleaned up.
-const BIRTH_GRACE: Span = Span::from_secs(60 * 60);
 /// The index of queues in which steps have ever become ready.
 const QUEUES: &str = "queues";
 /// How long a submission waits for the broker to declare a queue that is new to the process:
@@ -93,48 +92,12 @@ impl Engine {
             None => TaskId::random(self.core.random()),
         };
         if submission.plan.steps.len() + submission.plan.finally.len() > BIRTH_RECORDS_MAX / 3 {
-            self.write_ahead(&task, &submission).await?;
+            birth::write_ahead(self, &task, &submission).await?;
             submission.written_ahead = true;
         }
         let command = Command::Submit(Box::new(submission));
         let done = self.execute(&task, command, by, Vec::new()).await?;
         Ok((task, done.acted))
-    }
-
-    /// Writes a large plan's immutable records before the header makes the task visible. Left
-    /// alone by a crash they are removed by a timer, unless the task was born meanwhile.
-    async fn write_ahead(&self, task: &TaskId, submission: &Submission) -> Result<(), EngineError> {
-        let mut view = View::new(task.clone());
-        view.load(Key::Header, None, None);
-        let now = self.now().await?;
-        let given = Given { now, actor: submission.submitted_by.clone() };
-        let command = Command::Submit(Box::new(submission.clone()));
-        let decision = match decide(&view, &command, &given) {
-            Ok(decision) => decision,
-            Err(Halt::Refuse(refusal)) => return Err(refusal.into()),
-            Err(Halt::Need(_)) => return Ok(()), // an unborn view knows everything
-        };
-        let due = now.after(BIRTH_GRACE);
-        let timer = TimerEntry { due, task: task.clone(), step: None, kind: TimerKind::Birth };
-        let mut indexes =
-            vec![IndexChange { index: index::TIMERS.into(), member: timer.member(), add: true }];
-        for part in decision.payloads.chunks(BATCH_MAX / 2) {
-            let commit = Commit {
-                id: self.core.commit_id(),
-                scope: Scope::Task(task.clone()),
-                guards: vec![Guard { field: Key::Header.field(), version: None }],
-                writes: part.iter().map(|(k, r)| (k.field(), Some(r.encode()))).collect(),
-                first_event: 0,
-                events: Vec::new(),
-                indexes: std::mem::take(&mut indexes),
-                returns: Vec::new(),
-            };
-            let (_, answers) = self.core.commit(&[commit], READ_PATIENCE).await?;
-            if !answers[0].applied {
-                return Ok(()); // the task exists: the command itself finds out if it is the same
-            }
-        }
-        Ok(())
     }
 
     /// Notes queues in the installation's list before steps become ready in them, so that the

@@ -2,6 +2,7 @@
 //! Holds no rule of its own and names no product: stores and brokers are ports.
 
 mod batch;
+mod birth;
 pub mod blobs;
 pub mod claims;
 mod core;

@@ -4,7 +4,7 @@ use standfast_domain::commit::Scope;
 use standfast_domain::event::{Change, FIRST_HASH, decode_event, verify_event};
 use standfast_domain::evolve::evolve;
 use standfast_domain::ids::TaskId;
-use standfast_domain::record::{Header, Key, Record};
+use standfast_domain::record::{DecodeError, Header, Key, Record};
 use standfast_domain::refusal::{Halt, Refusal};
 use standfast_domain::view::View;
 
@@ -18,6 +18,8 @@ pub struct Verified {
     pub events: u64,
     /// The first fault, naming the event or record.
     pub fault: Option<String>,
+    /// The number of the event that the fault is about, from 1; none for a record.
+    pub sequence: Option<u64>,
 }
 
 /// Checks a task. One that changes meanwhile is checked once more.
@@ -46,27 +48,38 @@ async fn check(engine: &Engine, task: &TaskId) -> Result<Verified, EngineError> 
     while number < stored.next_event {
         let page = engine.store().events(&Scope::Task(task.clone()), number, BATCH_MAX).await?;
         if page.is_empty() {
-            let fault = Some(format!("event {number} is missing"));
-            return Ok(Verified { events: number, fault });
+            return Ok(faulty(number, "it is missing".to_owned()));
         }
         for bytes in page.iter().take((stored.next_event - number) as usize) {
             hash = match verify_event(number, bytes, &hash) {
                 Ok(hash) => hash,
-                Err(error) => {
-                    return Ok(Verified { events: number, fault: Some(error.to_string()) });
-                }
+                Err(error) => return Ok(faulty(number, reason(error))),
             };
             if let Some(fault) = fold(engine, &mut view, number, bytes).await? {
-                return Ok(Verified { events: number, fault: Some(fault) });
+                return Ok(faulty(number, fault));
             }
             number += 1;
         }
     }
-    let fault = match hash == stored.hash {
-        true => compare(engine, &view, &stored).await?,
-        false => Some(format!("event {} is not the one that the header names", number - 1)),
-    };
-    Ok(Verified { events: number, fault })
+    if hash != stored.hash {
+        let fault = "it is not the one that the header names".to_owned();
+        return Ok(Verified { events: number, fault: Some(fault), sequence: Some(number) });
+    }
+    let fault = compare(engine, &view, &stored).await?;
+    Ok(Verified { events: number, fault, sequence: None })
+}
+
+/// Reports a fault of the event with this number from 0, as people count: from 1.
+fn faulty(number: u64, fault: String) -> Verified {
+    Verified { events: number, fault: Some(fault), sequence: Some(number + 1) }
+}
+
+/// Gives what is wrong with an event, without the place, which is told beside it.
+fn reason(error: DecodeError) -> String {
+    match error {
+        DecodeError::Malformed { reason, .. } => reason,
+        newer @ DecodeError::Newer { .. } => newer.to_string(),
+    }
 }
 
 /// Folds one event; gives a fault if it cannot follow from those before it.
@@ -78,10 +91,10 @@ async fn fold(
 ) -> Result<Option<String>, EngineError> {
     let event = match decode_event(number, bytes) {
         Ok(stored) => stored.event,
-        Err(error) => return Ok(Some(error.to_string())),
+        Err(error) => return Ok(Some(reason(error))),
     };
     if let Some(fault) = wrong_digest(engine, view.task(), &event.change).await? {
-        return Ok(Some(format!("event {number}: {fault}")));
+        return Ok(Some(fault.to_string()));
     }
     loop {
         let savepoint = view.savepoint();
@@ -95,7 +108,7 @@ async fn fold(
                 load_immutable(engine, view, keys).await?;
             }
             Err(Halt::Refuse(refusal)) => {
-                return Ok(Some(format!("event {number} does not follow: {refusal}")));
+                return Ok(Some(format!("it does not follow: {refusal}")));
             }
         }
     }

@@ -47,7 +47,8 @@ pub struct RunArgs {
     #[command(flatten)]
     work: Work,
     /// Folder of the state
-    #[arg(long, env = "STANDFAST_DATA", hide_env_values = true, value_name = "DIR", default_value = DATA_DEFAULT)]
+    #[arg(long, env = "STANDFAST_DATA", hide_env_values = true, value_name = "DIR")]
+    #[arg(default_value = DATA_DEFAULT)]
     data: PathBuf,
     /// Print the task as JSON at the end, and nothing before
     #[arg(long)]

@@ -18,7 +18,8 @@ pub struct BrokerArgs {
     #[arg(long, env = "STANDFAST_AMQP", value_name = "URL", hide_env_values = true)]
     amqp: String,
     /// Prefix of all names on RabbitMQ
-    #[arg(long, env = "STANDFAST_AMQP_PREFIX", hide_env_values = true, value_name = "NAME", default_value = PREFIX)]
+    #[arg(long, env = "STANDFAST_AMQP_PREFIX", hide_env_values = true, value_name = "NAME")]
+    #[arg(default_value = PREFIX)]
     amqp_prefix: String,
 }
 
@@ -29,7 +30,8 @@ pub struct AnyBrokerArgs {
     #[arg(long, env = "STANDFAST_AMQP", value_name = "URL", hide_env_values = true)]
     amqp: Option<String>,
     /// Prefix of all names on RabbitMQ
-    #[arg(long, env = "STANDFAST_AMQP_PREFIX", hide_env_values = true, value_name = "NAME", default_value = PREFIX)]
+    #[arg(long, env = "STANDFAST_AMQP_PREFIX", hide_env_values = true, value_name = "NAME")]
+    #[arg(default_value = PREFIX)]
     amqp_prefix: String,
 }
 

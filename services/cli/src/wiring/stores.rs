@@ -24,10 +24,12 @@ pub struct StoreArgs {
     #[arg(long, env = "STANDFAST_REDIS", value_name = "URL", hide_env_values = true)]
     pub redis: Option<String>,
     /// Prefix of all keys in Redis
-    #[arg(long, env = "STANDFAST_REDIS_PREFIX", hide_env_values = true, value_name = "NAME", default_value = PREFIX)]
+    #[arg(long, env = "STANDFAST_REDIS_PREFIX", hide_env_values = true, value_name = "NAME")]
+    #[arg(default_value = PREFIX)]
     pub redis_prefix: String,
     /// Folder of the state, where no Redis is named
-    #[arg(long, env = "STANDFAST_DATA", hide_env_values = true, value_name = "DIR", default_value = DATA_DEFAULT)]
+    #[arg(long, env = "STANDFAST_DATA", hide_env_values = true, value_name = "DIR")]
+    #[arg(default_value = DATA_DEFAULT)]
     pub data: PathBuf,
 }
 

@@ -29,7 +29,7 @@ use crate::view::{Attempt, View};
 
 pub use complete::Addition;
 pub use open::{Resolution, to_resolve};
-pub use submit::Submission;
+pub use submit::{Submission, ahead};
 pub use timer::TimerKind;
 
 /// What is asked for.
@@ -175,6 +175,9 @@ impl From<Vec<Change>> for Decision {
 pub fn hint(command: &Command) -> Vec<Key> {
     let mut keys = vec![Key::Header, Key::Gate];
     match command {
+        Command::Submit(submission) if submission.written_ahead => {
+            keys = vec![Key::Header, Key::Ahead];
+        }
         Command::Submit(_) => keys.truncate(1),
         Command::OpenRoots | Command::Stop { .. } | Command::EntriesCleared => {}
         Command::Verify { .. } | Command::Advance { .. } => keys.push(Key::Meta),

@@ -8,7 +8,7 @@ use crate::ids::{Principal, StepId};
 use crate::plan::{OnFailure, Plan, StepPlan, graph};
 use crate::record::{DEPENDENTS_CHUNK, Definition, Dependent, Key, LIST_CHUNK, Meta, Record};
 use crate::refusal::{Halt, Refusal};
-use crate::time::Span;
+use crate::time::{Span, Time};
 use crate::view::View;
 
 /// Steps without needs that one commit opens: each becomes ready with a few records.
@@ -40,6 +40,11 @@ pub struct Submission {
     pub written_ahead: bool,
 }
 
+/// Makes the record that claims a large task's place before its birth, for one body.
+pub fn ahead(sha256: &str, at: Time) -> serde_json::Value {
+    serde_json::json!({ "sha256": sha256, "at": at })
+}
+
 pub(super) fn decide(
     view: &View,
     submission: &Submission,
@@ -51,6 +56,15 @@ pub(super) fn decide(
             true => Ok(Decision::nothing()),
             false => Err(Refusal::KeyReused(view.task().clone()).into()),
         };
+    }
+    if submission.written_ahead {
+        let own = |record: &Record| {
+            matches!(record, Record::Value(found) if found["sha256"] == submission.sha256)
+        };
+        if !view.get(&Key::Ahead)?.is_some_and(own) {
+            // Another body under the same key has taken the place since.
+            return Err(Refusal::KeyReused(view.task().clone()).into());
+        }
     }
     let plan = &submission.plan;
     let mut payloads = vec![(Key::Meta, Record::Meta(Box::new(meta(submission, given))))];

@@ -108,7 +108,7 @@ impl Record {
             Key::Dependents(..) => serde_json::from_slice(json).map(Self::Dependents),
             Key::Step(_) => serde_json::from_slice(json).map(Self::Step),
             Key::Claim(_) => serde_json::from_slice(json).map(Self::Claim),
-            Key::Resolution(..) => serde_json::from_slice(json).map(Self::Value),
+            Key::Ahead | Key::Resolution(..) => serde_json::from_slice(json).map(Self::Value),
             Key::Output(..) => serde_json::from_slice(json).map(Self::Payload),
             Key::Artifacts(_) => serde_json::from_slice(json).map(Self::Artifacts),
             Key::Failure(_) => serde_json::from_slice(json).map(Self::Failure),

@@ -9,6 +9,8 @@ pub enum Key {
     Header,
     /// Epoch, stop and task-level holds; guarded by what may not start after them.
     Gate,
+    /// Whose records were written ahead of a large task's birth: the digest of its body.
+    Ahead,
     /// What was submitted and never changes.
     Meta,
     /// One chunk of the step names in plan order.
@@ -52,6 +54,7 @@ impl Key {
             | Self::Failure(_) => true,
             Self::Header
             | Self::Gate
+            | Self::Ahead
             | Self::Step(_)
             | Self::Claim(_)
             | Self::Artifacts(_)
@@ -69,6 +72,7 @@ impl Key {
         match self {
             Self::Header => "header".to_owned(),
             Self::Gate => "gate".to_owned(),
+            Self::Ahead => "ahead".to_owned(),
             Self::Meta => "meta".to_owned(),
             Self::Order(chunk) => format!("order/{chunk}"),
             Self::Roots(chunk) => format!("roots/{chunk}"),
