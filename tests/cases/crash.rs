@@ -59,7 +59,7 @@ struct Dying {
 }
 
 fn dead<T>() -> Result<T, StoreError> {
-    Err(StoreError::Unavailable("the process is dead".into()))
+    Err(StoreError::ReadOnly("the process is dead".into())) // tried no second time
 }
 
 #[async_trait]
@@ -141,6 +141,7 @@ async fn submit(world: &World, plan: Value) -> Result<(TaskId, bool), EngineErro
 
 async fn alive(store: &Arc<RedbStore>, directory: &std::path::Path) -> World {
     let mut world = World::over(store.clone(), Arc::new(InProcessBroker::new()), directory).await;
+    standfast_scheduler::publish_ready(&world.engine).await.unwrap();
     world.work(&["default"], 4);
     world.schedule();
     world

@@ -1,5 +1,6 @@
 //! What has gone wrong in systems of this kind, each as a promise that it does not here: over
 //! real connections, on both stores, with strange and with large values.
+#![allow(clippy::unwrap_used)]
 
 mod burst;
 mod crash;

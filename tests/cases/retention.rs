@@ -50,7 +50,7 @@ fn mixed(n: usize) -> Value {
         )],
         3 => vec![step("a", &[], "head -c 300000 /dev/zero | tr '\\0' x")],
         4 => vec![step("a", &[], "echo artifact > out.txt")],
-        5 => (0..40).map(|n| step(&format!("s{n}"), &[], "true")).collect(),
+        5 => (0..60).map(|n| step(&format!("s{n}"), &[], "true")).collect(),
         6 => vec![json!({"id": "a", "uses": "timer", "with": {"for": "1h"}})],
         _ => vec![step("a", &[], "true")],
     };

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use lapin::options::BasicPublishOptions;
-use lapin::{BasicProperties, Connection, ConnectionProperties};
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::{BasicProperties, Confirmation, Connection, ConnectionProperties};
 use serde_json::{Value, json};
 use standfast_tests::binary::{self, Running};
 use standfast_tests::private_redis::{PrivateRedis, free_port};
@@ -119,21 +119,19 @@ async fn a_log_record_stays_one_line_whatever_a_publisher_sends() {
         .with_reply_to(name.as_str().into())
         .with_user_id("guest".into());
     let body = json!({"kind": HOSTILE, HOSTILE: HOSTILE}).to_string();
-    wait::until("the intake's exchange", async || {
+    wait::until("the intake's queue", async || {
+        intake_exists(&connection, &place).await.then_some(())
+    })
+    .await;
+    // A message that came before the queue was bound is returned, and sent again.
+    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+    wait::until("the message to be taken", async || {
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };
-        let channel = match channel.status().connected() {
-            true => channel.clone(),
-            false => connection.create_channel().await.unwrap(),
-        };
         let prefix = place.prefix.as_str().into();
-        let sent = channel.basic_publish(
-            prefix,
-            "submit".into(),
-            options,
-            body.as_bytes(),
-            properties.clone(),
-        );
-        (sent.await.ok()?.await.is_ok() && intake_exists(&connection, &place).await).then_some(())
+        let (body, properties) = (body.as_bytes(), properties.clone());
+        let sent = channel.basic_publish(prefix, "submit".into(), options, body, properties);
+        let confirmed = sent.await.unwrap().await.unwrap();
+        matches!(confirmed, Confirmation::Ack(None)).then_some(())
     })
     .await;
     let all = logged(&log, "nobody waits for the reply").await;

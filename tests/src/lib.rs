@@ -1,5 +1,5 @@
 //! What the tests share: worlds of real parts within one process, and conditions to wait for.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 pub mod binary;
 pub mod embedded;

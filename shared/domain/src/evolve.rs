@@ -127,6 +127,9 @@ fn task_submitted(view: &mut View, at: Time, steps: u32, sha256: &str) -> Result
     let finally_open = u32::try_from(meta.finally.len()).expect("fewer than the limit of steps");
     let header = Header::new(at, sha256, steps, finally_open, deadline_at);
     view.put(Key::Header, Some(Record::Header(header)))?;
+    if view.get(&Key::Ahead)?.is_some() {
+        view.put(Key::Ahead, None)?; // and with it the timer that would clean up
+    }
     if view.names(&Key::Roots(1))?.is_empty() {
         return roots_opened(view, 0);
     }

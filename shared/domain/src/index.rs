@@ -9,7 +9,7 @@ use crate::decide::TimerKind;
 use crate::evolve::header_todo;
 use crate::ids::{Queue, StepId, TaskId};
 use crate::record::{Header, Key, Meta, Phase, Record, Status, StepState};
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// The index of what comes due.
 pub const TIMERS: &str = "timers";
@@ -22,6 +22,8 @@ pub const WORK: &str = "work";
 pub const CLAIMS: &str = "claims";
 /// The index of all tasks by age.
 pub const TASKS: &str = "tasks";
+/// When a submission that wrote ahead and never came to its birth is cleaned up.
+pub const BIRTH_GRACE: Span = Span::from_secs(60 * 60);
 /// Separates the parts of a member; no name contains it.
 pub const SEPARATOR: char = '|';
 
@@ -131,6 +133,10 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
                 let expiry = TimerEntry { due, task: task.clone(), step: Some(step.clone()), kind };
                 entries.insert((EXPIRIES.to_owned(), expiry.member()));
             }
+        }
+        Record::Value(value) if *key == Key::Ahead => {
+            let at = Time(value["at"].as_i64().unwrap_or(0));
+            timer(task, None, TimerKind::Birth, at.after(BIRTH_GRACE), &mut entries);
         }
         Record::Gate(_)
         | Record::Names(_)

@@ -6,9 +6,9 @@
 //! crashed is free again after a minute, and what was written is removed by a timer.
 
 use standfast_domain::commit::{Commit, CommitId, Guard, IndexChange, Scope};
-use standfast_domain::decide::{Command, Given, Submission, TimerKind, ahead, decide};
+use standfast_domain::decide::{Command, Given, Submission, ahead, decide};
 use standfast_domain::ids::TaskId;
-use standfast_domain::index::{self, TimerEntry};
+use standfast_domain::index;
 use standfast_domain::record::{Key, Record};
 use standfast_domain::refusal::{Halt, Refusal};
 use standfast_domain::time::{Span, Time};
@@ -17,8 +17,6 @@ use standfast_domain::view::View;
 use crate::ports::{BATCH_MAX, Load, StoreError};
 use crate::{Engine, EngineError};
 
-/// When a submission that wrote ahead and never came to its birth is cleaned up.
-const BIRTH_GRACE: Span = Span::from_secs(60 * 60);
 /// How long a body keeps its place without a birth: far longer than writing takes.
 const PLACE_KEPT: Span = Span::from_secs(60);
 
@@ -77,8 +75,6 @@ async fn payloads(
 
 async fn take_place(engine: &Engine, task: &TaskId, sha256: &str) -> Result<Place, EngineError> {
     let now = engine.now().await?;
-    let due = now.after(BIRTH_GRACE);
-    let timer = TimerEntry { due, task: task.clone(), step: None, kind: TimerKind::Birth };
     let own = Record::Value(ahead(sha256, now));
     let absent = |key: Key| Guard { field: key.field(), version: None };
     let commit = Commit {
@@ -88,11 +84,10 @@ async fn take_place(engine: &Engine, task: &TaskId, sha256: &str) -> Result<Plac
         writes: vec![(Key::Ahead.field(), Some(own.encode()))],
         first_event: 0,
         events: Vec::new(),
-        indexes: vec![IndexChange {
-            index: index::TIMERS.to_owned(),
-            member: timer.member(),
-            add: true,
-        }],
+        indexes: index::entries(task, &Key::Ahead, &own)
+            .into_iter()
+            .map(|(index, member)| IndexChange { index, member, add: true })
+            .collect(),
         returns: Vec::new(),
     };
     let id = commit.id;

@@ -58,9 +58,7 @@ pub(super) fn decide(
         };
     }
     if submission.written_ahead {
-        let own = |record: &Record| {
-            matches!(record, Record::Value(found) if found["sha256"] == submission.sha256)
-        };
+        let own = |record: &Record| matches!(record, Record::Value(found) if found["sha256"] == submission.sha256);
         if !view.get(&Key::Ahead)?.is_some_and(own) {
             // Another body under the same key has taken the place since.
             return Err(Refusal::KeyReused(view.task().clone()).into());

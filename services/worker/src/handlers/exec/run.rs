@@ -63,7 +63,7 @@ pub(super) async fn run(settings: &ExecSettings, job: &Job, input: Input) -> Rep
     let outcome = job.directory.join(PRIVATE_DIRECTORY).join("outcome.json");
     let (mut child, family) = match start(settings, job, &input, &outcome, &masker) {
         Ok(started) => started,
-        Err(failure) => return failure.into(),
+        Err(failure) => return (*failure).into(),
     };
     let pipes = Pipes::serve(&mut child, &input, &job.log, settings.output_bytes_max);
     let left = job.deadline.saturating_sub(started.elapsed());
@@ -94,13 +94,14 @@ fn start(
     input: &Input,
     outcome: &Path,
     masker: &Masker,
-) -> Result<(Child, Family), Failure> {
+) -> Result<(Child, Family), Box<Failure>> {
+    let fail = |class, message: String| Box::new(Failure::new(class, message));
     let Some((program, arguments)) = input.command.split_first() else {
-        return Err(Failure::new(Class::Permanent, "exec: the command is empty"));
+        return Err(fail(Class::Permanent, "exec: the command is empty".to_owned()));
     };
     let temporary = job.directory.join(PRIVATE_DIRECTORY).join("tmp");
     std::fs::create_dir_all(&temporary).map_err(|error| {
-        Failure::new(Class::Retryable, format!("exec: the attempt's directory: {error}"))
+        fail(Class::Retryable, format!("exec: the attempt's directory: {error}"))
     })?;
     let mut command = Command::new(located(program, &job.directory));
     command
@@ -116,7 +117,7 @@ fn start(
     Family::start(&mut command, &mark).map_err(|error| {
         let class = start_class(&error);
         let program = masker.text(program);
-        Failure::new(class, format!("exec: `{program}` could not be started: {error}"))
+        fail(class, format!("exec: `{program}` could not be started: {error}"))
     })
 }
 
