@@ -60,9 +60,11 @@ pub(crate) async fn submit(
         key,
         traceparent: traceparent(&headers),
     };
-    let announced = api.registry().handlers().await?;
     let retention = api.settings().retention;
-    let submission = prepare(submitted, retention, api.handlers(), &announced)
+    let submission = api
+        .registry()
+        .check(|announced| prepare(submitted.clone(), retention, api.handlers(), announced))
+        .await?
         .map_err(|faults| invalid_plan(&faults))?;
     caller.demand_owner(submission.plan.owner.as_ref())?;
     let (id, created) = api.engine().submit(submission).await?;

@@ -4,7 +4,6 @@
 //! in the queue of rejected messages with the problem beside it. So none is lost and none
 //! loops; one that comes again leads to the same task by its key.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,8 +137,7 @@ impl Intake {
             let detail = "the body is not acceptable JSON";
             listed(ProblemKind::InvalidJson, detail, faults)
         })?;
-        let announced = self.registry.handlers().await.map_err(Refused::Later)?;
-        let submission = self.prepare(delivery, body, by.principal.clone(), &announced)?;
+        let submission = self.prepare(delivery, body, by.principal.clone()).await?;
         if let Some(owner) = &submission.plan.owner
             && !by.may_name_owner(Some(owner))
         {
@@ -170,12 +168,11 @@ impl Intake {
         })
     }
 
-    fn prepare(
+    async fn prepare(
         &self,
         delivery: &Delivery,
         body: Value,
         by: Principal,
-        announced: &BTreeSet<String>,
     ) -> Result<standfast_domain::decide::Submission, Refused> {
         let plan = match body {
             Value::Object(mut fields) if fields.contains_key("plan") && fields.len() == 1 => {
@@ -192,7 +189,12 @@ impl Intake {
             key: delivery.message_id.clone().filter(|_| !own),
             traceparent,
         };
-        prepare(submitted, self.retention, &*self.handlers, announced).map_err(|faults| {
+        let (retention, handlers) = (self.retention, &*self.handlers);
+        let checked = self
+            .registry
+            .check(|announced| prepare(submitted.clone(), retention, handlers, announced))
+            .await;
+        checked.map_err(Refused::Later)?.map_err(|faults| {
             let detail = format!("the plan has {} fault(s)", faults.len());
             listed(ProblemKind::InvalidPlan, detail, faults)
         })

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -41,7 +42,7 @@ macro_rules! name {
     ($(#[$doc:meta])* $type:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[derive(schemars::JsonSchema)]
+        #[derive(JsonSchema)]
         #[serde(try_from = "String", into = "String")]
         #[schemars(extend("pattern" = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"))]
         pub struct $type(String);
@@ -203,7 +204,7 @@ impl From<TaskId> for String {
 
 /// Who acts: `user:ana`, `service:billing`, `worker:w1`, `group:finance`.
 #[derive(
-    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(try_from = "String", into = "String")]
 #[schemars(extend("pattern" = "^(user|service|worker|group):[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}$"))]

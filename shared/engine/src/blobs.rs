@@ -216,7 +216,7 @@ mod tests {
         std::fs::write(&file, b"hello").unwrap();
         assert_eq!(blobs.put_file(&task, &file).await.unwrap(), kept);
         blobs.remove_task(&task).await.unwrap();
-        assert_eq!(blobs.get(&kept.name).await.is_err(), true);
+        assert!(blobs.get(&kept.name).await.is_err());
         blobs.remove_task(&task).await.unwrap();
     }
 

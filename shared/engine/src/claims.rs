@@ -413,8 +413,11 @@ impl Claims {
         if then.is_null() || then.as_array().is_some_and(Vec::is_empty) {
             return Ok(Ok((Vec::new(), Vec::new())));
         }
-        let announced = self.registry.handlers().await?;
-        let prepared = prepare_added(then, step, true, &*self.handlers, &announced);
+        let handlers = &*self.handlers;
+        let prepared = self
+            .registry
+            .check(|announced| prepare_added(then, step, true, handlers, announced))
+            .await?;
         if let Ok((steps, _)) = &prepared {
             self.engine.know_queues(steps.iter().map(|step| &step.queue)).await?;
         }

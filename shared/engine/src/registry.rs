@@ -100,11 +100,22 @@ impl Registry {
         Ok(())
     }
 
-    /// Gives the handlers that any worker has ever announced; may be seconds old.
-    pub async fn handlers(&self) -> Result<BTreeSet<String>, EngineError> {
-        if let Some(known) = self.cached(&self.handlers) {
-            return Ok(known);
+    /// Checks something against the handlers that any worker has ever announced. What passes
+    /// may pass on a list that is seconds old; what fails is checked on a fresh one, so that a
+    /// handler announced a moment ago is known.
+    pub async fn check<T, F>(
+        &self,
+        check: impl Fn(&BTreeSet<String>) -> Result<T, F>,
+    ) -> Result<Result<T, F>, EngineError> {
+        if let Some(known) = self.cached(&self.handlers)
+            && let Ok(passed) = check(&known)
+        {
+            return Ok(Ok(passed));
         }
+        Ok(check(&self.read_handlers().await?))
+    }
+
+    async fn read_handlers(&self) -> Result<BTreeSet<String>, EngineError> {
         let known: BTreeSet<String> = self.members(HANDLERS).await?.into_iter().collect();
         self.keep(&self.handlers, known.clone());
         Ok(known)

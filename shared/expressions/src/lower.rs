@@ -236,7 +236,8 @@ impl Lowering {
                 "steps are named by literal id, as steps[\"ID\"], not by a computed name",
             )),
             Some("artifacts") => Err(Fault::new(
-                "artifacts are named literally, as artifacts[\"STEP/NAME\"], not by a computed name",
+                "artifacts are named literally, as artifacts[\"STEP/NAME\"], \
+                 not by a computed name",
             )),
             _ => {
                 let operand = Box::new(self.node(operand)?);

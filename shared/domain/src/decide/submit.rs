@@ -58,8 +58,11 @@ pub(super) fn decide(
         };
     }
     if submission.written_ahead {
-        let own = |record: &Record| matches!(record, Record::Value(found) if found["sha256"] == submission.sha256);
-        if !view.get(&Key::Ahead)?.is_some_and(own) {
+        let own = match view.get(&Key::Ahead)? {
+            Some(Record::Value(found)) => found["sha256"] == submission.sha256,
+            _ => false,
+        };
+        if !own {
             // Another body under the same key has taken the place since.
             return Err(Refusal::KeyReused(view.task().clone()).into());
         }
