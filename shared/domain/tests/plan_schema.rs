@@ -88,8 +88,10 @@ fn the_published_schema_is_current() {
         std::fs::write(&path, &current).expect("docs/plan.schema.json can be written");
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    // As values: the order of keys follows from what else is built in the same workspace.
+    let stored: Value = serde_json::from_str(&stored).unwrap_or_default();
     assert!(
-        stored == current,
+        stored == plan_schema(),
         "docs/plan.schema.json is not current: run \
          `{UPDATE}=1 cargo test -p standfast-domain --test plan_schema` and commit the file"
     );
