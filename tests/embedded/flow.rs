@@ -152,3 +152,21 @@ async fn an_outcome_adds_steps_and_what_needs_it_waits_for_them() {
     assert_eq!(order, ["agent", "x", "y", "after"]);
     world.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_messages_for_one_attempt_start_it_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::open(directory.path()).await;
+    let script = "echo . >> ${{ plan.dir }}/starts; sleep 0.2";
+    let steps = json!([sh("a", &[], script)]);
+    let task = world.submit(json!({ "kind": "once", "steps": steps })).await.unwrap();
+    for _ in 0..20 {
+        standfast_scheduler::publish_ready(&world.engine).await.unwrap();
+    }
+    world.work(&["default"], 8);
+    world.schedule();
+    let header = world.wait_verified(&task, TaskState::Completed).await;
+    let starts = std::fs::read_to_string(directory.path().join("starts")).unwrap();
+    assert_eq!((starts.lines().count(), header.attempts), (1, 1));
+    world.close().await;
+}

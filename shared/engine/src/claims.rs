@@ -178,7 +178,8 @@ impl Claims {
         &self.blobs
     }
 
-    /// Claims an attempt. Asking again as the same worker gives the same claim.
+    /// Claims an attempt. A claim is given once, also to the same worker: one whose answer was
+    /// lost on the way is left to expire, since giving it again could start the step twice.
     pub async fn claim(&self, ask: &ClaimAsk) -> Result<Claimed, EngineError> {
         let command = Command::ClaimStep {
             step: ask.step.clone(),

@@ -54,10 +54,8 @@ pub(super) fn claim(view: &View, ask: &Ask<'_>, given: &Given) -> Result<Decisio
     if ask.attempt.is_some_and(|attempt| attempt != state.attempt) {
         return refuse("has moved on since the message was sent");
     }
-    if let Some(claim) = view.claim(step)? {
-        if claim.worker == *ask.worker && claim.attempt == state.attempt {
-            return Ok(Decision::nothing());
-        }
+    if view.claim(step)?.is_some() {
+        // Not even by the same worker: two messages for one attempt would start it twice.
         return refuse("is claimed by a worker");
     }
     if state.give_up_at.is_some_and(|at| at <= given.now) {
