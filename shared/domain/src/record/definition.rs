@@ -81,7 +81,7 @@ pub struct Definition {
     /// How many needs it has.
     #[serde(default)]
     pub needs_count: u32,
-    /// The first [`DEPENDENTS_CHUNK`] dependents.
+    /// The first [`DEPENDENTS_CHUNK`](super::DEPENDENTS_CHUNK) dependents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependents: Vec<Dependent>,
     /// How many chunks of further dependents there are.
