@@ -170,3 +170,23 @@ async fn many_messages_for_one_attempt_start_it_once() {
     assert_eq!((starts.lines().count(), header.attempts), (1, 1));
     world.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_results_with_many_dependents_each_do_not_overfill_a_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::open(directory.path()).await;
+    let mut steps: Vec<Value> = (0..24).map(|n| sh(&format!("s{n}"), &[], "true")).collect();
+    for n in 0..24 {
+        for m in 0..60 {
+            let mut step = sh(&format!("d{n}-{m}"), &[&format!("s{n}")], "true");
+            step["if"] = json!("false");
+            steps.push(step);
+        }
+    }
+    let task = world.submit(json!({ "kind": "wide", "steps": steps })).await.unwrap();
+    world.work(&["default"], 24);
+    world.schedule();
+    let header = world.wait_verified(&task, TaskState::Completed).await;
+    assert_eq!((header.succeeded, header.skipped), (24, 24 * 60));
+    world.close().await;
+}

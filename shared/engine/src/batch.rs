@@ -29,7 +29,8 @@ pub(crate) struct Asked<'a> {
 
 /// What deciding a batch gave.
 pub(crate) struct Decided {
-    /// For each command, in order: accepted or refused.
+    /// For each command, in order: accepted or refused. Fewer than there were commands if the
+    /// rest had no room in this commit.
     pub results: Vec<Result<(), Refusal>>,
     /// True for commands that changed something.
     pub acted: Vec<bool>,
@@ -92,6 +93,9 @@ fn run(
     let mut results = Vec::with_capacity(batch.len());
     let mut acted = Vec::with_capacity(batch.len());
     for asked in batch {
+        if view.changes_len() >= CHANGES_SOFT_MAX {
+            break; // the rest is decided after this commit
+        }
         let savepoint = view.savepoint();
         let (before, todo) = (events.len(), view.todo.clone());
         let done = current(view, asked.command, now).and_then(|command| {

@@ -375,7 +375,7 @@ impl Lane {
             }
             batch.left = std::mem::take(&mut decided.left);
             batch.left.retain(|todo| *todo != Todo::Advance); // that is what was just settled
-            if batch.left.is_empty() {
+            if batch.left.is_empty() && batch.requests.len() == decided.results.len() {
                 self.answer(&mut batch, decided, now);
             } else {
                 reply(&mut batch, decided, now);
@@ -434,10 +434,11 @@ impl Lane {
     }
 }
 
-/// Answers all commands of a batch.
+/// Answers the commands of a batch that were decided; those that had no room stay.
 fn reply(batch: &mut Batch, decided: Decided, now: Time) {
+    let count = decided.results.len();
     let results = decided.results.into_iter().zip(decided.acted);
-    for (request, (result, acted)) in batch.requests.drain(..).zip(results) {
+    for (request, (result, acted)) in batch.requests.drain(..count).zip(results) {
         let Some(reply) = request.reply else { continue };
         let answer = match result {
             Ok(()) => Ok(Done { now, acted, records: wanted(&batch.view, &request.wants) }),

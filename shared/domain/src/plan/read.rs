@@ -24,6 +24,8 @@ use crate::ids::{Kind, Principal, check_name};
 
 /// Steps of a task, those of `finally` included.
 pub const STEPS_MAX: usize = 10_000;
+/// `finally` steps of a task: one commit opens them all.
+pub const FINALLY_MAX: usize = 100;
 /// Labels of a task: each is an index entry.
 pub const LABELS_MAX: usize = 32;
 
@@ -85,6 +87,11 @@ fn plan(fields: &Fields<'_>, faults: &mut Faults) -> Plan {
     let artifacts = fields.list("artifacts", "`STEP/NAME`", faults, required_artifact);
     if fields.value("steps").and_then(Value::as_array).is_some_and(Vec::is_empty) {
         faults.push(fields.at("steps"), "expected at least one step, found none");
+    }
+    if finally.len() > FINALLY_MAX {
+        let found = finally.len();
+        let message = format!("expected at most {FINALLY_MAX} `finally` steps, found {found}");
+        faults.push(fields.at("finally"), message);
     }
     if count > STEPS_MAX {
         let message = format!("expected at most {STEPS_MAX} steps with `finally`, found {count}");
