@@ -21,7 +21,8 @@ pub enum Key {
     Definition(StepId),
     /// One chunk of a step's needs.
     Needs(StepId, u32),
-    /// One chunk of a step's dependents beyond the first [`DEPENDENTS_CHUNK`](super::DEPENDENTS_CHUNK).
+    /// One chunk of a step's dependents beyond the first
+    /// [`DEPENDENTS_CHUNK`](super::DEPENDENTS_CHUNK).
     Dependents(StepId, u32),
     /// A step's state; absent means pending with all needs left.
     Step(StepId),
