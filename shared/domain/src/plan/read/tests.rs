@@ -328,6 +328,19 @@ fn ten_thousand_steps_are_read_and_one_more_is_not() {
 }
 
 #[test]
+fn a_hundred_finally_steps_are_read_and_one_more_is_not() {
+    let with_finally = |count: usize| {
+        let mut plan = chain(1, json!({}));
+        let step = |n| json!({"id": format!("f{n}"), "uses": "exec"});
+        plan["finally"] = (0..count).map(step).collect();
+        plan
+    };
+    assert_eq!(accepted(with_finally(100)).finally.len(), 100);
+    let message = "/finally: expected at most 100 `finally` steps, found 101";
+    refused(with_finally(101), message);
+}
+
+#[test]
 fn ten_thousand_redos_of_the_whole_chain_are_all_judged() {
     let mut plan = chain(10_000, json!({}));
     for step in plan["steps"].as_array_mut().expect("a list").iter_mut().skip(1) {
