@@ -7,8 +7,8 @@ use crate::commit::CommitId;
 use crate::hold::{Answer, Hold, HoldReason};
 use crate::ids::{Kind, Principal, Queue, StepId, WorkerId};
 use crate::outcome::FailureClass;
-use crate::record::{Claim, DecodeError, Ending, FORMAT, SkipReason};
-use crate::time::Time;
+use crate::record::{Claim, DecodeError, EffectClass, Ending, FORMAT, NotLanded, SkipReason};
+use crate::time::{Span, Time};
 
 /// One thing that happened to a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,6 +134,93 @@ pub enum Change {
         /// False if the attempt does not count against the step's limit.
         charged: bool,
     },
+    /// A worker said how an attempt ended after that had been taken from it: its outcome is
+    /// not used, its cost is.
+    LateResultRefused {
+        /// The step.
+        step: StepId,
+        /// The attempt.
+        attempt: u32,
+        /// Who ran it.
+        worker: WorkerId,
+        /// How it would have failed; none: it would have succeeded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        class: Option<FailureClass>,
+        /// What it cost.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        cost_usd_micros: u64,
+    },
+    /// An attempt is about to change something outside.
+    EffectIntended {
+        /// The step.
+        step: StepId,
+        /// The effect's name.
+        name: String,
+        /// Its generation.
+        generation: u32,
+        /// Who intends what.
+        intent: IntentFact,
+        /// How long after now it may be sent.
+        window: Span,
+        /// How long the request may take once it is sent.
+        request_timeout: Span,
+    },
+    /// An attempt has ended whose claim was the intent of the step's one effect, and it is not
+    /// known what became of it.
+    EffectDoubted {
+        /// The step.
+        step: StepId,
+        /// Its generation.
+        generation: u32,
+        /// Who intended what.
+        intent: IntentFact,
+    },
+    /// It is known that an effect has happened.
+    EffectLanded {
+        /// The step.
+        step: StepId,
+        /// The effect's name.
+        name: String,
+        /// Its generation.
+        generation: u32,
+        /// Digest of the receipt.
+        receipt_sha256: String,
+        /// The round whose output is the receipt; none: it is a record of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output_round: Option<u32>,
+        /// Who intended what, if the claim was the intent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        intent: Option<IntentFact>,
+    },
+    /// It is known that an effect has not happened.
+    EffectNotLanded {
+        /// The step.
+        step: StepId,
+        /// The effect's name.
+        name: String,
+        /// Its generation.
+        generation: u32,
+        /// How that is known.
+        how: NotLanded,
+    },
+    /// A person took an effect's receipt for another request too.
+    EffectKept {
+        /// The step.
+        step: StepId,
+        /// The effect's name.
+        name: String,
+        /// Digest of that request.
+        request_sha256: String,
+    },
+    /// A person let an effect that has happened be sent additionally.
+    EffectReopened {
+        /// The step.
+        step: StepId,
+        /// The effect's name.
+        name: String,
+        /// Its new generation.
+        generation: u32,
+    },
     /// The step is tried again later.
     RetryScheduled {
         /// The step.
@@ -244,6 +331,28 @@ pub enum Change {
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// Who intended an effect, and what exactly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntentFact {
+    /// Its class.
+    pub class: EffectClass,
+    /// Digest of the exact request.
+    pub request_sha256: String,
+    /// True if the request is a record of its own; else it is the step's resolved input.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stored: bool,
+    /// The attempt.
+    pub attempt: u32,
+    /// Who runs it.
+    pub worker: WorkerId,
+    /// Whom or what it touches, in the author's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// What it does, in the author's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub says: Option<String>,
 }
 
 /// An artifact as the log names it.

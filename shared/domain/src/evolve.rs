@@ -3,13 +3,15 @@
 //! Live running, recovery and `verify` all use it. It halts with `Need` where a record that
 //! the change touches is not known, so a decision and its evolution ask for the same records.
 
+mod effects;
+
 use crate::event::{Change, Event};
 use crate::hold::{Hold, HoldClass};
 use crate::ids::StepId;
 use crate::plan::When;
 use crate::record::{
-    Dependent, Ending, Header, Key, LastAttempt, LastFailure, Phase, Record, SkipReason, Status,
-    StepState,
+    Dependent, Ending, Header, Key, LastAttempt, LastFailure, MAIN_EFFECT, NotLanded, Phase,
+    Record, SkipReason, Standing, Status, StepState,
 };
 use crate::refusal::Halt;
 use crate::time::Time;
@@ -74,10 +76,24 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             settle(view, step, Status::Skipped { at, reason: *reason })
         }
         Change::TimerFired { step } => settle(view, step, Status::Succeeded { at }),
-        Change::StepSucceeded { step, worker, started_at, cost_usd_micros, checkpoint, .. } => {
-            let last =
-                LastAttempt { worker: worker.clone(), started_at: *started_at, ended_at: at };
+        Change::StepSucceeded {
+            step,
+            attempt,
+            worker,
+            started_at,
+            cost_usd_micros,
+            checkpoint,
+            ..
+        } => {
+            let last = LastAttempt {
+                worker: worker.clone(),
+                started_at: *started_at,
+                ended_at: at,
+                attempt: *attempt,
+                late: false,
+            };
             attempt_ended(view, step, last, *cost_usd_micros)?;
+            effects::doubt(view, step, *attempt, at)?;
             if let Some(name) = checkpoint {
                 view.edit_header(|header| header.checkpoint = Some(name.clone()))?;
             }
@@ -85,6 +101,48 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         }
         Change::StepsAdded { by, steps, .. } => steps_added(view, by, steps),
         Change::AttemptFailed { .. } => attempt_failed(view, event),
+        Change::LateResultRefused { step, cost_usd_micros, .. } => {
+            late_result_refused(view, step, *cost_usd_micros)
+        }
+        Change::EffectIntended { step, name, generation, intent, window, request_timeout } => {
+            let send_before = at.after(*window);
+            let times = [send_before, send_before.after(*request_timeout)];
+            let effect = effects::intended(at, *generation, intent, times);
+            effects::put(view, step, name, effect)
+        }
+        Change::EffectDoubted { step, generation, intent } => {
+            let effect = effects::intended(at, *generation, intent, [at, at]);
+            effects::put(view, step, MAIN_EFFECT, effect)?;
+            effects::edit(view, step, MAIN_EFFECT, |effect| {
+                effect.standing = Standing::Uncertain { since: at };
+            })
+        }
+        Change::EffectLanded { step, name, generation, receipt_sha256, output_round, intent } => {
+            if let Some(intent) = intent {
+                let effect = effects::intended(at, *generation, intent, [at, at]);
+                effects::put(view, step, name, effect)?;
+            }
+            effects::edit(view, step, name, |effect| {
+                let (receipt_sha256, output_round) = (receipt_sha256.clone(), *output_round);
+                effect.standing = Standing::Landed { at, receipt_sha256, output_round };
+            })
+        }
+        Change::EffectNotLanded { step, name, how, .. } => {
+            effects::edit(view, step, name, |effect| {
+                effect.standing = Standing::NotLanded { at, how: *how };
+            })
+        }
+        Change::EffectKept { step, name, request_sha256 } => {
+            effects::edit(view, step, name, |effect| {
+                effect.request_sha256 = request_sha256.clone();
+            })
+        }
+        Change::EffectReopened { step, name, generation } => {
+            effects::edit(view, step, name, |effect| {
+                effect.generation = *generation;
+                effect.standing = Standing::NotLanded { at, how: NotLanded::NotSent };
+            })
+        }
         Change::RetryScheduled { step, due } => {
             leave(view, step)?;
             enter(view, step, Status::Retrying { at: *due })
@@ -272,14 +330,28 @@ fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
         return Ok(());
     };
     let (worker, ended_at) = (worker.clone(), event.at);
-    let last = LastAttempt { worker, started_at: *started_at, ended_at };
+    let (started_at, attempt_number) = (*started_at, *attempt);
+    let last = LastAttempt { worker, started_at, ended_at, attempt: attempt_number, late: false };
     attempt_ended(view, step, last, *cost_usd_micros)?;
+    effects::doubt(view, step, attempt_number, event.at)?;
     let failure =
         LastFailure { class: *class, message: message.clone(), attempt: *attempt, at: event.at };
     view.edit_step(step, |state| {
         state.attempt = attempt.saturating_add(1);
         state.charged += u32::from(*charged);
         state.failure = Some(failure);
+    })
+}
+
+fn late_result_refused(view: &mut View, step: &StepId, cost_usd_micros: u64) -> Result<(), Halt> {
+    view.edit_header(|header| {
+        header.cost_usd_micros = header.cost_usd_micros.saturating_add(cost_usd_micros);
+    })?;
+    view.edit_step(step, |state| {
+        state.cost_usd_micros = state.cost_usd_micros.saturating_add(cost_usd_micros);
+        if let Some(last) = &mut state.last {
+            last.late = true;
+        }
     })
 }
 

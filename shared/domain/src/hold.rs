@@ -20,6 +20,10 @@ pub enum HoldReason {
     WorkerDied,
     /// The checks of completion do not hold.
     Verification,
+    /// It cannot be known from here whether an effect has happened.
+    UncertainEffect,
+    /// An effect has happened, and the step would now send another request under its name.
+    EffectChanged,
 }
 
 /// Whether a hold ends by itself or needs a person.
@@ -40,6 +44,14 @@ pub enum Answer {
     Retry,
     /// Go on without: the step counts as skipped, the check as passed.
     Skip,
+    /// The effect has happened; its receipt may come with the answer.
+    Happened,
+    /// The effect has not happened: send the stored request.
+    NotHappened,
+    /// Take the receipt of what has happened for the changed request too.
+    Keep,
+    /// Send the changed request additionally, under a key of its own.
+    SendAlso,
     /// Stop the task (`halt`).
     Stop,
 }
@@ -53,6 +65,8 @@ impl HoldReason {
             Self::Failures => "failures",
             Self::WorkerDied => "worker_died",
             Self::Verification => "verification",
+            Self::UncertainEffect => "uncertain_effect",
+            Self::EffectChanged => "effect_changed",
         }
     }
 
@@ -60,9 +74,12 @@ impl HoldReason {
     pub fn class(self) -> HoldClass {
         match self {
             Self::Timer => HoldClass::Waiting,
-            Self::Paused | Self::Failures | Self::WorkerDied | Self::Verification => {
-                HoldClass::Blocked
-            }
+            Self::Paused
+            | Self::Failures
+            | Self::WorkerDied
+            | Self::Verification
+            | Self::UncertainEffect
+            | Self::EffectChanged => HoldClass::Blocked,
         }
     }
 
@@ -73,6 +90,8 @@ impl HoldReason {
             Self::Paused => &[Answer::Retry, Answer::Stop],
             Self::Failures | Self::WorkerDied => &[Answer::Retry, Answer::Skip, Answer::Stop],
             Self::Verification => &[Answer::Skip, Answer::Retry, Answer::Stop],
+            Self::UncertainEffect => &[Answer::Happened, Answer::NotHappened, Answer::Stop],
+            Self::EffectChanged => &[Answer::Keep, Answer::SendAlso, Answer::Stop],
         }
     }
 }
@@ -84,18 +103,33 @@ impl fmt::Display for HoldReason {
 }
 
 impl Answer {
+    /// All answers.
+    pub const ALL: [Self; 7] = [
+        Self::Retry,
+        Self::Skip,
+        Self::Happened,
+        Self::NotHappened,
+        Self::Keep,
+        Self::SendAlso,
+        Self::Stop,
+    ];
+
     /// Gives the word used everywhere.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Retry => "retry",
             Self::Skip => "skip",
+            Self::Happened => "happened",
+            Self::NotHappened => "not_happened",
+            Self::Keep => "keep",
+            Self::SendAlso => "send_also",
             Self::Stop => "stop",
         }
     }
 
     /// Reads the word.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Retry, Self::Skip, Self::Stop].into_iter().find(|answer| answer.as_str() == text)
+        Self::ALL.into_iter().find(|answer| answer.as_str() == text)
     }
 }
 
@@ -117,4 +151,26 @@ pub struct Hold {
     /// When it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Time>,
+    /// The effect that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<HeldEffect>,
+}
+
+/// The effect that a hold is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldEffect {
+    /// Its name.
+    pub name: String,
+    /// The key under which the outside world may know it.
+    pub key: String,
+    /// Digest of the request that the step would send now, if that has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_sha256: Option<String>,
+}
+
+impl Hold {
+    /// Makes a hold without a clock.
+    pub fn new(reason: HoldReason, message: impl Into<String>, since: Time) -> Self {
+        Self { reason, message: message.into(), since, due: None, effect: None }
+    }
 }

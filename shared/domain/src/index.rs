@@ -146,7 +146,8 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
         | Record::Payload(_)
         | Record::Artifacts(_)
         | Record::Failure(_)
-        | Record::Log(_) => {}
+        | Record::Log(_)
+        | Record::Effects(_) => {}
     }
     entries
 }

@@ -8,7 +8,8 @@ use crate::evolve::header_todo;
 use crate::hold::HoldClass;
 use crate::ids::StepId;
 use crate::record::{
-    Claim, Definition, Dependent, Gate, Header, Key, Phase, Record, Status, StepState,
+    Claim, Definition, Dependent, EffectCounts, Effects, Ending, Gate, Header, Key, Phase, Record,
+    Standing, Status, StepState,
 };
 
 /// All records of one task, by their keys.
@@ -24,6 +25,7 @@ pub fn faults(records: &Records) -> Vec<String> {
     task.counts(&mut faults);
     task.holds(&mut faults);
     task.claims(&mut faults);
+    task.effects(&mut faults);
     let (waits, added) = (task.waits(), task.added());
     let count = |counts: &BTreeMap<&StepId, u32>, step| counts.get(step).copied().unwrap_or(0);
     for (step, definition) in task.definitions() {
@@ -153,6 +155,39 @@ impl<'r> Task<'r> {
             if claim.epoch != self.gate().epoch {
                 faults.push(format!("step `{step}` has a claim of epoch {}", claim.epoch));
             }
+        }
+    }
+
+    /// The counts of effects equal a recount; what is in flight has an attempt that runs; a task
+    /// completes only once it is known of each what became of it.
+    fn effects(&self, faults: &mut Vec<String>) {
+        let (mut landed, mut owed) = (0, 0);
+        for (step, definition) in self.definitions() {
+            let none = Effects::new();
+            let effects = match self.records.get(&Key::Effects(step.clone())) {
+                Some(Record::Effects(effects)) => effects,
+                _ => &none,
+            };
+            let (state, counts) = (self.state(step, definition), EffectCounts::of(effects));
+            if (state.effects, state.effects_owed) != (counts.all, counts.owed) {
+                faults.push(format!("step `{step}` counts its effects wrongly: {counts:?}"));
+            }
+            landed += counts.landed;
+            owed += counts.owed;
+            for (name, effect) in effects {
+                let claim = self.claim(step).filter(|claim| claim.attempt == effect.attempt);
+                if effect.standing == Standing::InFlight && claim.is_none() {
+                    faults.push(format!("effect `{name}` of step `{step}` flies without attempt"));
+                }
+            }
+        }
+        if (self.header.effects_landed, self.header.effects_owed) != (landed, owed) {
+            let said = (self.header.effects_landed, self.header.effects_owed);
+            faults.push(format!("the header counts effects {said:?}, there are {landed}, {owed}"));
+        }
+        let completed = matches!(self.header.phase, Phase::Ended { ending: Ending::Completed, .. });
+        if completed && owed > 0 {
+            faults.push(format!("the task has completed with {owed} effects unknown"));
         }
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::plan::StepPlan;
-use crate::record::Payload;
+use crate::record::{NotLanded, Payload};
 use crate::time::Span;
 
 /// Bytes of a failure's text that are kept: enough for a stack trace's head, small enough
@@ -85,12 +85,20 @@ pub struct Failure {
     pub retry_after: Option<Span>,
     /// What it gave all the same.
     pub output: Value,
+    /// How it is known that the step's one effect has not happened; none: it is not known.
+    pub not_landed: Option<NotLanded>,
 }
 
 impl Failure {
     /// Makes a failure with nothing but a class and a text.
     pub fn new(class: FailureClass, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), retry_after: None, output: Value::Null }
+        Self {
+            class,
+            message: message.into(),
+            retry_after: None,
+            output: Value::Null,
+            not_landed: None,
+        }
     }
 }
 

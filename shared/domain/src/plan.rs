@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::{HandlerName, Kind, Principal, Queue, StepId};
+use crate::record::EffectClass;
 use crate::time::{Span, Time};
 
 /// One fault of a plan or another body, found before anything was stored.
@@ -128,6 +129,41 @@ pub struct StepPlan {
     /// What follows when it has failed for good; `None`: the default of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
+    /// What it changes outside; `None`: what its handler does unless told otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<EffectPlan>,
+}
+
+impl StepPlan {
+    /// Gives the class of the step's one declared effect.
+    pub fn effect_class(&self) -> EffectClass {
+        self.effect.as_ref().map_or(EffectClass::None, |effect| effect.class)
+    }
+}
+
+/// The one effect that a step declares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EffectPlan {
+    /// Its class.
+    pub class: EffectClass,
+    /// Whom or what it touches, in the author's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// What it does, in the author's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub says: Option<String>,
+    /// How to find out whether it has happened; only with `checkable`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckPlan>,
+}
+
+/// What finds out whether an effect has happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckPlan {
+    /// The handler that asks.
+    pub uses: HandlerName,
+    /// Its input, with templates; an object.
+    pub with: Value,
 }
 
 /// What a step uses.

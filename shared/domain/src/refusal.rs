@@ -36,6 +36,16 @@ pub enum Refusal {
         /// What stands against it, as a verb phrase.
         why: &'static str,
     },
+    /// The effect cannot be recorded, or is not known.
+    #[error("record effect `{name}` of step `{step}`: {why}")]
+    Effect {
+        /// The step.
+        step: StepId,
+        /// The effect's name.
+        name: String,
+        /// What stands against it.
+        why: String,
+    },
     /// Nothing waits for this answer.
     #[error("take the answer `{answer}`: {why}")]
     NotApplicable {

@@ -106,6 +106,13 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::StepReopened { .. }
             | Change::TimerFired { .. }
             | Change::StepsAdded { .. }
+            | Change::LateResultRefused { .. }
+            | Change::EffectIntended { .. }
+            | Change::EffectDoubted { .. }
+            | Change::EffectLanded { .. }
+            | Change::EffectNotLanded { .. }
+            | Change::EffectKept { .. }
+            | Change::EffectReopened { .. }
             | Change::RetryScheduled { .. }
             | Change::DependentsTold { .. }
             | Change::TaskHeld { .. }

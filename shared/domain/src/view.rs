@@ -8,7 +8,7 @@ use crate::commit::CommitId;
 use crate::ids::{StepId, TaskId};
 use crate::outcome::Artifact;
 use crate::record::{
-    Claim, Definition, Dependent, Gate, Header, Key, Meta, Payload, Record, StepState,
+    Claim, Definition, Dependent, Effects, Gate, Header, Key, Meta, Payload, Record, StepState,
 };
 use crate::refusal::{Halt, Refusal};
 
@@ -214,6 +214,14 @@ impl View {
         match self.get(&Key::Artifacts(step.clone()))? {
             Some(Record::Artifacts(artifacts)) => Ok(artifacts),
             _ => Ok(&[]),
+        }
+    }
+
+    /// Gives a step's effects, by name.
+    pub fn effects(&self, step: &StepId) -> Result<Effects, Halt> {
+        match self.get(&Key::Effects(step.clone()))? {
+            Some(Record::Effects(effects)) => Ok(effects.clone()),
+            _ => Ok(Effects::new()),
         }
     }
 

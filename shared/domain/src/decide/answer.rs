@@ -1,24 +1,37 @@
 //! Takes a person's answer to a hold.
 
-use super::{Decision, Given, open, stop, verify};
+use super::{Decision, Given, digest, effect, open, stop, verify};
 use crate::event::Change;
 use crate::hold::{Answer, Hold, HoldReason};
 use crate::ids::StepId;
 use crate::outcome::truncate;
 use crate::plan::OnFailure;
-use crate::record::{Ending, Key, Phase, SkipReason, Status};
+use crate::record::{Ending, Key, NotLanded, Payload, Phase, Record, SkipReason, Status};
 use crate::refusal::{Halt, Refusal};
 use crate::view::View;
+
+/// What a person says.
+pub(super) struct Said<'a> {
+    pub answer: Answer,
+    pub note: Option<&'a str>,
+    /// Of which effect.
+    pub effect: Option<&'a str>,
+    /// What the outside world answered.
+    pub receipt: Option<&'a Payload>,
+}
 
 pub(super) fn decide(
     view: &View,
     step: Option<&StepId>,
-    answer: Answer,
-    note: Option<String>,
+    said: &Said<'_>,
     given: &Given,
 ) -> Result<Decision, Halt> {
     view.need([Key::Header, Key::Gate])?;
     let header = view.header()?;
+    let answer = said.answer;
+    if let (Some(step), Answer::Happened | Answer::NotHappened) = (step, answer) {
+        return settle_effect(view, step, said, given); // the truth is taken in every phase
+    }
     if matches!(header.phase, Phase::Ended { .. }) {
         return Err(Refusal::Ended(header.state).into());
     }
@@ -29,7 +42,7 @@ pub(super) fn decide(
     if unwanted {
         return ending(view, answer);
     }
-    let note = note.map(|note| truncate(&note, stop::NOTE_BYTES_MAX));
+    let note = said.note.map(|note| truncate(note, stop::NOTE_BYTES_MAX));
     let hold = open_hold(view, step, answer)?;
     if !hold.reason.answers().contains(&answer) {
         return Err(Refusal::answer_not_taken(answer, hold.reason).into());
@@ -51,11 +64,22 @@ pub(super) fn decide(
                 HoldReason::Paused
                 | HoldReason::Failures
                 | HoldReason::WorkerDied
-                | HoldReason::Verification => Change::StepSkipped { step: step.clone(), reason },
+                | HoldReason::Verification
+                | HoldReason::UncertainEffect
+                | HoldReason::EffectChanged => Change::StepSkipped { step: step.clone(), reason },
             });
             changes.extend(unpause(view, step, hold.reason)?);
         }
+        (Some(step), Answer::Keep | Answer::SendAlso) => {
+            changes.extend(after_change(view, step, &hold, answer, given)?);
+        }
+        // No hold of a task takes them, and those of a step were settled above.
+        (None, Answer::Keep | Answer::SendAlso) | (_, Answer::Happened | Answer::NotHappened) => {}
         (None, Answer::Retry) => changes.push(Change::TaskReleased { reason: hold.reason }),
+        (None, Answer::Skip) if header.effects_owed > 0 => {
+            let why = verify::owed(header.effects_owed);
+            return Err(Refusal::NotApplicable { answer, why }.into());
+        }
         (None, Answer::Skip) => {
             view.need([Key::Meta])?;
             let holds = view.gate()?.holds; // a task that ends has no use for the others either
@@ -65,6 +89,105 @@ pub(super) fn decide(
         }
     }
     Ok(changes.into())
+}
+
+/// Takes what a person found out about an effect.
+fn settle_effect(
+    view: &View,
+    step: &StepId,
+    said: &Said<'_>,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    view.need([Key::Definition(step.clone()), Key::Step(step.clone())])?;
+    view.need([Key::Effects(step.clone()), Key::Claim(step.clone())])?;
+    view.definition(step)?;
+    let refuse = |why: String| Err(Halt::from(Refusal::NotApplicable { answer: said.answer, why }));
+    if view.claim(step)?.is_some() {
+        return refuse(format!("an attempt of step `{step}` runs and may still find out"));
+    }
+    let mut effects = view.effects(step)?;
+    effects.retain(|_, effect| effect.is_open());
+    let name = match (said.effect, effects.len()) {
+        (Some(name), _) => name.to_owned(),
+        (None, 1) => effects.keys().next().cloned().unwrap_or_default(),
+        (None, 0) => return refuse(format!("no effect of step `{step}` is uncertain")),
+        (None, _) => {
+            let names: Vec<String> = effects.keys().map(|name| format!("`{name}`")).collect();
+            return refuse(format!("name the effect: {} are uncertain", names.join(", ")));
+        }
+    };
+    let Some(effect) = effects.get(&name) else {
+        return refuse(format!("effect `{name}` of step `{step}` is not uncertain"));
+    };
+    let receipt = said.receipt.filter(|_| said.answer == Answer::Happened);
+    let receipt = receipt.cloned().unwrap_or(Payload::Inline(serde_json::Value::Null));
+    let note = said.note.map(|note| truncate(note, stop::NOTE_BYTES_MAX));
+    let answered = Change::HoldAnswered {
+        step: Some(step.clone()),
+        reason: HoldReason::UncertainEffect,
+        answer: said.answer,
+        note,
+    };
+    let generation = effect.generation;
+    let truth = match said.answer {
+        Answer::Happened => Change::EffectLanded {
+            step: step.clone(),
+            name: name.clone(),
+            generation,
+            receipt_sha256: digest(&receipt),
+            output_round: None,
+            intent: None,
+        },
+        Answer::NotHappened
+        | Answer::Retry
+        | Answer::Skip
+        | Answer::Keep
+        | Answer::SendAlso
+        | Answer::Stop => Change::EffectNotLanded {
+            step: step.clone(),
+            name: name.clone(),
+            generation,
+            how: NotLanded::Answered,
+        },
+    };
+    let mut changes = vec![answered, truth];
+    let not_before = Some(effect.settled_by).filter(|_| said.answer != Answer::Happened);
+    changes.extend(effect::released(view, step, &name, not_before, given)?);
+    let key = Key::Receipt(step.clone(), name, generation);
+    let happened = said.answer == Answer::Happened;
+    let payloads = happened.then_some((key, Record::Payload(receipt))).into_iter().collect();
+    Ok(Decision { changes, payloads })
+}
+
+/// What follows when a person has said what becomes of a changed request.
+fn after_change(
+    view: &View,
+    step: &StepId,
+    hold: &Hold,
+    answer: Answer,
+    given: &Given,
+) -> Result<Vec<Change>, Halt> {
+    view.need([Key::Effects(step.clone())])?;
+    let Some(held) = &hold.effect else { return Ok(Vec::new()) };
+    let generation = view.effects(step)?.get(&held.name).map_or(1, |effect| effect.generation);
+    let (step, name) = (step.clone(), held.name.clone());
+    let change = match answer {
+        Answer::Keep => {
+            let request_sha256 = held.request_sha256.clone().unwrap_or_default();
+            Change::EffectKept { step: step.clone(), name, request_sha256 }
+        }
+        Answer::SendAlso
+        | Answer::Retry
+        | Answer::Skip
+        | Answer::Happened
+        | Answer::NotHappened
+        | Answer::Stop => {
+            let generation = generation + 1;
+            Change::EffectReopened { step: step.clone(), name, generation }
+        }
+    };
+    let (definition, state) = (view.definition(&step)?, view.step(&step)?);
+    Ok(vec![change, open::ready(definition, &state, given.now, None, true)])
 }
 
 /// Finds the hold that an answer is for.
@@ -112,7 +235,12 @@ fn is_unwanted(view: &View, step: &StepId) -> Result<bool, Halt> {
 fn ending(view: &View, answer: Answer) -> Result<Decision, Halt> {
     match answer {
         Answer::Stop => stop::decide(view, None),
-        Answer::Retry | Answer::Skip => {
+        Answer::Retry
+        | Answer::Skip
+        | Answer::Happened
+        | Answer::NotHappened
+        | Answer::Keep
+        | Answer::SendAlso => {
             let why = "the task is ending, and the step with it".to_owned();
             Err(Refusal::NotApplicable { answer, why }.into())
         }

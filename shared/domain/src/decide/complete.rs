@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Decision, Given, digest, end_attempt, submit};
+use super::{Decision, Given, digest, effect, end_attempt, submit};
 use crate::event::{ArtifactFact, Change};
 use crate::ids::StepId;
 use crate::outcome::{Failure, FailureClass, MESSAGE_BYTES_MAX, Outcome, Success, truncate};
 use crate::plan::{OnFailure, StepPlan, graph};
-use crate::record::{Definition, Dependent, Key, Record, Status};
-use crate::refusal::Halt;
+use crate::record::{Definition, Dependent, Key, LastAttempt, Record, Status};
+use crate::refusal::{Halt, Refusal};
 use crate::view::{Attempt, View};
 
 /// Steps of a plan, those added later included.
@@ -39,7 +39,13 @@ pub(super) fn decide(
     if was_taken(view, at, outcome)? {
         return Ok(Decision::nothing());
     }
-    let (header, _) = view.attempt(at)?;
+    let header = match view.attempt(at) {
+        Ok((header, _)) => header,
+        Err(halt @ Halt::Refuse(Refusal::Fenced { .. })) => {
+            return late(view, at, outcome, cost_usd_micros)?.ok_or(halt);
+        }
+        Err(halt) => return Err(halt),
+    };
     let claim = view.claim(&at.step)?.ok_or_else(|| end_attempt::fenced(at))?;
     let success = match outcome {
         Outcome::Succeeded(success) => success,
@@ -88,6 +94,33 @@ fn was_taken(view: &View, at: &Attempt, outcome: &Outcome) -> Result<bool, Halt>
     })
 }
 
+/// Records, once, that an attempt's worker told a result after the attempt was taken from it:
+/// its outcome is not used, its cost is.
+fn late(
+    view: &View,
+    at: &Attempt,
+    outcome: &Outcome,
+    cost_usd_micros: u64,
+) -> Result<Option<Decision>, Halt> {
+    let own = |last: &LastAttempt| last.attempt == at.attempt && last.worker == at.worker;
+    let state = view.step(&at.step)?;
+    if !state.last.as_ref().is_some_and(|last| own(last) && !last.late) {
+        return Ok(None);
+    }
+    let class = match outcome {
+        Outcome::Succeeded(_) => None,
+        Outcome::Failed(failure) => Some(failure.class),
+    };
+    let refused = Change::LateResultRefused {
+        step: at.step.clone(),
+        attempt: at.attempt,
+        worker: at.worker.clone(),
+        class,
+        cost_usd_micros,
+    };
+    Ok(Some(refused.into()))
+}
+
 fn succeed(
     view: &View,
     at: &Attempt,
@@ -105,6 +138,11 @@ fn succeed(
             Err(fault) => return Ok(Err(fault)),
         }
     }
+    let output_sha256 = digest(&success.output);
+    match effect::landed_with(view, at, &output_sha256)? {
+        Ok(landed) => decision.changes.extend(landed),
+        Err(fault) => return Ok(Err(fault)),
+    }
     let facts = success.artifacts.iter().map(|artifact| ArtifactFact {
         name: artifact.name.clone(),
         bytes: artifact.bytes,
@@ -116,7 +154,7 @@ fn succeed(
         round,
         worker: claim.worker.clone(),
         started_at: claim.started_at,
-        output_sha256: digest(&success.output),
+        output_sha256,
         artifacts: facts.collect(),
         cost_usd_micros,
         checkpoint: success.checkpoint.clone().or_else(|| definition.plan.checkpoint.clone()),

@@ -1,6 +1,6 @@
 //! What follows when an attempt ends without success: handed back, expired, failed.
 
-use super::{Decision, Given, open, round};
+use super::{Decision, Given, effect, open, round};
 use crate::event::Change;
 use crate::hold::{Hold, HoldReason};
 use crate::ids::StepId;
@@ -11,18 +11,31 @@ use crate::refusal::{Halt, Refusal};
 use crate::retry;
 use crate::view::{Attempt, View};
 
-/// Takes an attempt back; it is not charged and the step is ready again at once.
-pub(super) fn hand_back(view: &View, at: &Attempt, why: &str) -> Result<Decision, Halt> {
+/// Takes an attempt back; it is not charged and the step is ready again at once, unless nobody
+/// knows what became of what it was sending.
+pub(super) fn hand_back(
+    view: &View,
+    at: &Attempt,
+    why: &str,
+    given: &Given,
+) -> Result<Decision, Halt> {
     let (header, state) = view.attempt(at)?;
     let Some(claim) = view.claim(&at.step)? else { return Ok(Decision::nothing()) };
     let failure = Failure::new(FailureClass::Cancelled, format!("handed back: {why}"));
-    let failed = attempt_failed(&at.step, claim, &failure, 0, false);
+    let after = effect::aftermath(view, &at.step, claim, &failure, given)?;
+    let mut changes = after.changes;
+    changes.push(attempt_failed(&at.step, claim, &failure, 0, false));
     if is_closing(&header.phase) {
-        return Ok(failed.into());
+        return Ok(changes.into());
     }
     let next = StepState { attempt: state.attempt + 1, ..state };
-    let ready = open::ready(view.definition(&at.step)?, &next, header.changed_at, None, false);
-    Ok(vec![failed, ready].into())
+    let step = at.step.clone();
+    changes.push(match (after.hold, after.not_before.filter(|due| *due > given.now)) {
+        (Some(hold), _) => Change::StepHeld { step, hold },
+        (None, Some(due)) => Change::RetryScheduled { step, due },
+        (None, None) => open::ready(view.definition(&at.step)?, &next, given.now, None, false),
+    });
+    Ok(changes.into())
 }
 
 /// Takes an attempt from a silent worker.
@@ -90,23 +103,35 @@ pub(super) fn after_failure(
     let (definition, state) = (view.definition(step)?, view.step(step)?);
     let ending = is_closing(&header.phase);
     let mut failed = attempt_failed(step, claim, failure, cost_usd_micros, !ending);
+    let aftermath = effect::aftermath(view, step, claim, failure, given)?;
+    let mut changes = aftermath.changes;
     if ending {
         if let Change::AttemptFailed { class, .. } = &mut failed {
             *class = FailureClass::Cancelled;
         }
-        return Ok(failed.into());
+        changes.push(failed);
+        return Ok(changes.into());
+    }
+    changes.push(failed);
+    let step = step.clone();
+    if let Some(hold) = aftermath.hold {
+        changes.push(Change::StepHeld { step, hold });
+        return Ok(changes.into());
     }
     let after = StepState { attempt: state.attempt + 1, charged: state.charged + 1, ..state };
     if let Some(at) = retry::next(view.task(), definition, &after, failure, given.now) {
-        let scheduled = if at <= given.now {
-            open::ready(definition, &after, given.now, None, false)
-        } else {
-            Change::RetryScheduled { step: step.clone(), due: at }
-        };
-        return Ok(vec![failed, scheduled].into());
+        let at = aftermath.not_before.map_or(at, |not_before| at.max(not_before));
+        changes.push(match at <= given.now {
+            true => open::ready(definition, &after, given.now, None, false),
+            false => Change::RetryScheduled { step, due: at },
+        });
+        return Ok(changes.into());
+    }
+    if let Some(hold) = aftermath.in_doubt {
+        changes.push(Change::StepHeld { step, hold }); // no attempt is left that could ask
+        return Ok(changes.into());
     }
     let rest = policy(view, definition, &after, failure, given)?;
-    let mut changes = vec![failed];
     changes.extend(rest.changes);
     Ok(Decision { changes, payloads: rest.payloads })
 }
@@ -146,7 +171,7 @@ fn policy(
         | FailureClass::Timeout
         | FailureClass::Cancelled => HoldReason::Failures,
     };
-    let hold = Hold { reason, message: message.clone(), since: given.now, due: None };
+    let hold = Hold::new(reason, message.clone(), given.now);
     let held = Change::StepHeld { step: step.clone(), hold };
     match &definition.plan.on_failure {
         Some(OnFailure::Continue) => Ok(failed.into()),
@@ -156,7 +181,7 @@ fn policy(
         }
         Some(OnFailure::Pause) => {
             let message = format!("step `{step}` failed and its plan pauses the task");
-            let pause = Hold { reason: HoldReason::Paused, message, since: given.now, due: None };
+            let pause = Hold::new(HoldReason::Paused, message, given.now);
             Ok(vec![held, Change::TaskHeld { hold: pause }].into())
         }
         Some(OnFailure::Redo { step: from, max }) if state.redone < *max => {

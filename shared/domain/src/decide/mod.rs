@@ -6,6 +6,7 @@ mod advance;
 mod answer;
 mod claim;
 mod complete;
+mod effect;
 mod end_attempt;
 mod open;
 mod round;
@@ -22,12 +23,13 @@ use crate::event::Change;
 use crate::hold::Answer;
 use crate::ids::{HandlerName, Principal, StepId, WorkerId};
 use crate::outcome::Outcome;
-use crate::record::{Key, Record};
+use crate::record::{Key, NotLanded, Payload, Record};
 use crate::refusal::Halt;
 use crate::time::{Span, Time};
 use crate::view::{Attempt, View};
 
 pub use complete::Addition;
+pub use effect::{Intent, Speaker};
 pub use open::{Resolution, to_resolve};
 pub use submit::{Submission, ahead};
 pub use timer::TimerKind;
@@ -92,6 +94,27 @@ pub enum Command {
         /// What it cost.
         cost_usd_micros: u64,
     },
+    /// Record that an attempt is about to change something outside.
+    Intend {
+        /// The attempt.
+        at: Attempt,
+        /// What it is about to do.
+        intent: Box<Intent>,
+    },
+    /// Take a receipt: an effect has happened.
+    ConfirmEffect {
+        /// Who says so.
+        by: Speaker,
+        /// What the outside world answered.
+        receipt: Payload,
+    },
+    /// Take back an intent: the effect has not happened.
+    RetractEffect {
+        /// Who says so.
+        by: Speaker,
+        /// How that is known.
+        how: NotLanded,
+    },
     /// Take an attempt back from a worker that cannot go on; it is not charged.
     HandBack {
         /// The attempt.
@@ -124,6 +147,10 @@ pub enum Command {
         answer: Answer,
         /// In the person's words.
         note: Option<String>,
+        /// Of which effect the answer speaks, if it speaks of one.
+        effect: Option<String>,
+        /// What the outside world answered, with `happened`.
+        receipt: Option<Payload>,
     },
     /// Stop the task (`halt`).
     Stop {
@@ -191,6 +218,14 @@ pub fn hint(command: &Command) -> Vec<Key> {
         Command::CompleteAttempt { at, .. } | Command::HandBack { at, .. } => {
             keys.extend(step_keys(&at.step));
         }
+        Command::Intend { at, .. } => {
+            keys.extend(step_keys(&at.step));
+            keys.push(Key::Effects(at.step.clone()));
+        }
+        Command::ConfirmEffect { by, .. } | Command::RetractEffect { by, .. } => {
+            keys.extend(step_keys(&by.step));
+            keys.push(Key::Effects(by.step.clone()));
+        }
         Command::FireTimer { step, .. } | Command::Answer { step, .. } => {
             keys.extend(step.iter().flat_map(step_keys));
         }
@@ -220,14 +255,23 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
         Command::CompleteAttempt { at, outcome, added, cost_usd_micros } => {
             complete::decide(view, at, outcome, added, *cost_usd_micros, given)
         }
-        Command::HandBack { at, why } => end_attempt::hand_back(view, at, why),
+        Command::Intend { at, intent } => effect::intend(view, at, intent, given),
+        Command::ConfirmEffect { by, receipt } => effect::confirm(view, by, receipt, given),
+        Command::RetractEffect { by, how } => effect::retract(view, by, *how, given),
+        Command::HandBack { at, why } => end_attempt::hand_back(view, at, why, given),
         Command::ExpireClaim { step, attempt, proven } => {
             end_attempt::expire(view, step, *attempt, *proven, given)
         }
         Command::FireTimer { step: Some(step), kind } => timer::fire_step(view, step, *kind, given),
         Command::FireTimer { step: None, kind } => timer::fire_task(view, *kind, given),
-        Command::Answer { step, answer, note } => {
-            answer::decide(view, step.as_ref(), *answer, note.clone(), given)
+        Command::Answer { step, answer, note, effect, receipt } => {
+            let said = answer::Said {
+                answer: *answer,
+                note: note.as_deref(),
+                effect: effect.as_deref(),
+                receipt: receipt.as_ref(),
+            };
+            answer::decide(view, step.as_ref(), &said, given)
         }
         Command::Stop { reason } => stop::decide(view, reason.clone()),
         Command::EntriesCleared => Ok(match view.header()?.uncleared {

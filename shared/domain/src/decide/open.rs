@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{Decision, Given, digest};
+use super::{Decision, Given, digest, effect};
 use crate::event::Change;
 use crate::hold::{Hold, HoldReason};
 use crate::ids::StepId;
@@ -20,6 +20,8 @@ pub enum Resolution {
     Run {
         /// The resolved input.
         with: Option<Value>,
+        /// The resolved input of the effect's check.
+        check: Option<Value>,
     },
     /// It is a timer step.
     Timer {
@@ -94,20 +96,28 @@ pub(super) fn release(
         Resolution::Skip => Ok(Change::StepSkipped { step, reason: SkipReason::Condition }.into()),
         Resolution::Timer { due } => {
             let message = format!("waits until {}", due.rfc3339());
-            let hold =
-                Hold { reason: HoldReason::Timer, message, since: given.now, due: Some(*due) };
+            let hold = Hold { due: Some(*due), ..Hold::new(HoldReason::Timer, message, given.now) };
             Ok(Change::StepHeld { step, hold }.into())
         }
         Resolution::Fault { message } => {
             let class = FailureClass::Permanent;
             super::end_attempt::fail_for_good(view, definition, &state, class, message, given)
         }
-        Resolution::Run { with } => {
-            let change = ready(definition, &state, given.now, with.as_ref().map(digest), false);
-            let key = Key::Resolution(step, state.round);
-            let payloads =
-                with.iter().map(|with| (key.clone(), Record::Value(with.clone()))).collect();
-            Ok(Decision { changes: vec![change], payloads })
+        Resolution::Run { with, check } => {
+            let sha256 = with.as_ref().map(digest);
+            let sends = sha256.clone().unwrap_or_else(|| digest(&definition.plan.with));
+            let mut changes = vec![ready(definition, &state, given.now, sha256, false)];
+            if let Some(hold) =
+                effect::changed_at_release(view, definition, &state, &sends, given.now)?
+            {
+                changes.push(Change::StepHeld { step: step.clone(), hold });
+            }
+            let round = state.round;
+            let with = with.iter().map(|with| (Key::Resolution(step.clone(), round), with));
+            let check = check.iter().map(|check| (Key::Check(step.clone(), round), check));
+            let records = with.chain(check);
+            let payloads = records.map(|(key, value)| (key, Record::Value(value.clone())));
+            Ok(Decision { changes, payloads: payloads.collect() })
         }
     }
 }

@@ -111,7 +111,7 @@ pub(super) fn fire_task(view: &View, kind: TimerKind, given: &Given) -> Result<D
     match then {
         DeadlineThen::Pause => {
             let message = "its deadline has passed and its plan pauses it".to_owned();
-            let hold = Hold { reason: HoldReason::Paused, message, since: given.now, due: None };
+            let hold = Hold::new(HoldReason::Paused, message, given.now);
             changes.push(Change::TaskHeld { hold });
         }
         DeadlineThen::Fail => {

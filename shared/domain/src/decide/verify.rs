@@ -13,18 +13,22 @@ pub(super) fn decide(view: &View, fault: Option<&str>, given: &Given) -> Result<
     if header.phase != Phase::Main || header.open > 0 || header.task_holds > 0 {
         return Ok(Decision::nothing());
     }
-    match fault {
+    let owed = Some(header.effects_owed).filter(|owed| *owed > 0).map(owed);
+    match owed.as_deref().or(fault) {
         Some(message) => {
-            let hold = Hold {
-                reason: HoldReason::Verification,
-                message: message.to_owned(),
-                since: given.now,
-                due: None,
-            };
+            let hold = Hold::new(HoldReason::Verification, message, given.now);
             Ok(Change::TaskHeld { hold }.into())
         }
         None => Ok(finish(view, Ending::Completed, given)?.into()),
     }
+}
+
+/// Says that effects keep a task from completing, and what ends that.
+pub(super) fn owed(count: u32) -> String {
+    format!(
+        "of {count} effect(s) nobody knows whether they have happened: `standfast effects` names \
+         them; answer each with TASK/STEP happened or not_happened"
+    )
 }
 
 /// Begins the `finally` steps, or ends the task if it has none left.

@@ -34,7 +34,7 @@ const fn field(name: &'static str, says: &'static str, form: fn() -> Value) -> F
 /// What `uses` names besides handlers in a later version.
 pub(super) const USES_LATER: &[&str] = &["approval", "input", "signal", "task"];
 /// What a timer cannot have, as no worker runs it.
-pub(super) const NOT_OF_TIMERS: &[&str] = &["queue", "timeout", "retry", "artifact"];
+pub(super) const NOT_OF_TIMERS: &[&str] = &["queue", "timeout", "retry", "artifact", "effect"];
 
 /// The whole plan.
 pub(super) const PLAN: Shape = Shape {
@@ -98,9 +98,10 @@ pub(super) const STEP: Shape = Shape {
         ),
         field("checkpoint", "The name of the checkpoint that its success makes.", form::name),
         field("on_failure", "What follows when the step has failed for good.", form::on_failure),
+        field("effect", "What the step changes outside, and what may be repeated.", form::effect),
     ],
     required: &["id", "uses"],
-    later: &["effect", "approval", "undo", "concurrency", "priority", "cost", "reads", "workspace"],
+    later: &["approval", "undo", "concurrency", "priority", "cost", "reads", "workspace"],
 };
 
 /// A step's `timeout`.
@@ -167,5 +168,35 @@ pub(super) const TIMER: Shape = Shape {
         field("until", "Waits until this time (RFC 3339).", form::time_or_template),
     ],
     required: &[],
+    later: &[],
+};
+
+/// A step's `effect`.
+pub(super) const EFFECT: Shape = Shape {
+    what: "an effect",
+    fields: &[
+        field(
+            "class",
+            "What may be done when nobody knows whether it has happened: run again (`none`), send \
+             the same again (`idempotent`), ask (`checkable`), or nothing without a person \
+             (`irreversible`).",
+            form::effect_class,
+        ),
+        field("target", "Whom or what it touches.", form::words),
+        field("says", "What it does, in plain words.", form::words),
+        field("check", "How to find out whether it has happened.", form::check),
+    ],
+    required: &["class"],
+    later: &[],
+};
+
+/// The `check` of a checkable effect.
+pub(super) const CHECK: Shape = Shape {
+    what: "a check",
+    fields: &[
+        field("uses", "The handler that asks, `exec` or `http`.", form::name),
+        field("with", "Its input; texts may hold templates, `${{ }}`.", form::any_object),
+    ],
+    required: &["uses", "with"],
     later: &[],
 };

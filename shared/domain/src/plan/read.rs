@@ -12,7 +12,7 @@ pub use super::steps::{ATTEMPTS_MAX, QUEUE_DEFAULT};
 pub use super::timer::timer_due;
 pub use super::values::{
     ARTIFACT_BYTES_MAX, EXPRESSION_BYTES_MAX, GOAL_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX,
-    LABEL_BYTES_MAX,
+    LABEL_BYTES_MAX, WORDS_BYTES_MAX,
 };
 
 use super::faults::{Faults, found, join};

@@ -7,12 +7,15 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::grammar::USES_LATER;
-use super::grammar::{DEADLINE, NOT_OF_TIMERS, PLAN, REDO, RETRY, STEP, Shape, TIMEOUT, TIMER};
+use super::grammar::{
+    CHECK, DEADLINE, EFFECT, NOT_OF_TIMERS, PLAN, REDO, RETRY, STEP, Shape, TIMEOUT, TIMER,
+};
 use super::read::{
     ARTIFACT_BYTES_MAX, ATTEMPTS_MAX, EXPRESSION_BYTES_MAX, GOAL_BYTES_MAX,
-    IDEMPOTENCY_KEY_BYTES_MAX, LABEL_BYTES_MAX, LABELS_MAX, STEPS_MAX,
+    IDEMPOTENCY_KEY_BYTES_MAX, LABEL_BYTES_MAX, LABELS_MAX, STEPS_MAX, WORDS_BYTES_MAX,
 };
 use crate::ids::{Principal, StepId};
+use crate::record::EffectClass;
 
 /// Where the schema is published.
 pub const PLAN_SCHEMA_ID: &str = "https://standfast.dev/schema/plan.json";
@@ -255,4 +258,26 @@ pub(super) fn artifact() -> Value {
 
 pub(super) fn on_failure() -> Value {
     json!({ "oneOf": [{ "enum": ["fail", "continue", "pause"] }, object(&REDO)] })
+}
+
+pub(super) fn effect() -> Value {
+    let mut schema = object(&EFFECT);
+    let rule = json!({
+        "if": { "required": ["check"] },
+        "then": { "properties": { "class": { "const": EffectClass::Checkable } } },
+    });
+    extend(&mut schema, rule);
+    schema
+}
+
+pub(super) fn effect_class() -> Value {
+    json!({ "enum": EffectClass::ALL })
+}
+
+pub(super) fn words() -> Value {
+    json!({ "type": "string", "maxLength": WORDS_BYTES_MAX })
+}
+
+pub(super) fn check() -> Value {
+    object(&CHECK)
 }

@@ -6,10 +6,11 @@ use serde_json::{Map, Value};
 
 use super::faults::{Faults, found, join};
 use super::fields::Fields;
-use super::grammar::{NOT_OF_TIMERS, REDO, RETRY, STEP, TIMEOUT, USES_LATER};
+use super::grammar::{CHECK, EFFECT, NOT_OF_TIMERS, REDO, RETRY, STEP, TIMEOUT, USES_LATER};
 use super::values;
-use super::{OnFailure, Retry, StepPlan, Timeouts, Uses, timer};
+use super::{CheckPlan, EffectPlan, OnFailure, Retry, StepPlan, Timeouts, Uses, timer};
 use crate::ids::{HandlerName, Queue, StepId, check_name};
+use crate::record::EffectClass;
 use crate::time::Span;
 
 /// The queue of steps that name none.
@@ -66,6 +67,7 @@ fn read(value: &Value, at: String, number: usize, faults: &mut Faults) -> ReadSt
             values::name(value, |text| check_name(&text).map(|()| text))
         }),
         on_failure,
+        effect: effect(&fields, faults),
     };
     let need_places = needs.into_iter().map(|(place, _)| place).collect();
     let has_artifact = fields.has("artifact");
@@ -172,6 +174,37 @@ fn retry(step: &Fields<'_>, faults: &mut Faults) -> Retry {
 
 fn lengths(expected: Span, found: Span) -> String {
     format!("`{}ms`, found `{}ms`", expected.0, found.0)
+}
+
+fn effect(step: &Fields<'_>, faults: &mut Faults) -> Option<EffectPlan> {
+    let value = step.value("effect")?;
+    let fields = Fields::open(value, step.at("effect"), &EFFECT, faults);
+    let class = fields.read("class", faults, |value| {
+        let class = value.as_str().and_then(EffectClass::parse);
+        class.ok_or_else(|| {
+            let words = "`none`, `idempotent`, `checkable` or `irreversible`";
+            format!("expected {words}, found {}", found(value))
+        })
+    });
+    let target = fields.read("target", faults, values::words);
+    let says = fields.read("says", faults, values::words);
+    let check = check(&fields, faults);
+    if fields.has("check") && class.is_some_and(|class| class != EffectClass::Checkable) {
+        let message = "only a `checkable` effect has a check".to_owned();
+        faults.push(fields.at("check"), message);
+    }
+    class.map(|class| EffectPlan { class, target, says, check })
+}
+
+fn check(effect: &Fields<'_>, faults: &mut Faults) -> Option<CheckPlan> {
+    let value = effect.value("check")?;
+    let fields = Fields::open(value, effect.at("check"), &CHECK, faults);
+    let uses = fields.read("uses", faults, |value| values::name(value, HandlerName::new));
+    let with = fields.read("with", faults, |value| match value.is_object() {
+        true => Ok(value.clone()),
+        false => Err(format!("expected a handler's input, an object, found {}", found(value))),
+    });
+    Some(CheckPlan { uses: uses?, with: with.unwrap_or_else(|| Value::Object(Map::new())) })
 }
 
 fn on_failure(step: &Fields<'_>, faults: &mut Faults) -> Option<OnFailure> {

@@ -10,6 +10,8 @@ use crate::time::{SPAN_MAX, Span, Time};
 
 /// Bytes of an expression: what fits a screen is what a person can check.
 pub const EXPRESSION_BYTES_MAX: usize = 1024;
+/// Bytes of what an effect's author says of it: a line or two.
+pub const WORDS_BYTES_MAX: usize = 256;
 /// Bytes of a goal: a page of text.
 pub const GOAL_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of a label's value: what a list can show in one column.
@@ -28,6 +30,11 @@ pub(super) fn text(value: &Value, what: &str, bytes_max: usize) -> Result<String
         return Err(format!("expected {what} of at most {bytes_max} bytes, found {}", text.len()));
     }
     Ok(text.clone())
+}
+
+/// Reads a few plain words on an effect.
+pub(super) fn words(value: &Value) -> Result<String, String> {
+    text(value, "a few words", WORDS_BYTES_MAX)
 }
 
 /// Reads an expression's text; what it says is for the engine to check.

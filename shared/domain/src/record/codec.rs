@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    AttemptLog, Claim, Definition, Dependent, FORMAT, Gate, Header, Key, Meta, Payload,
+    AttemptLog, Claim, Definition, Dependent, Effects, FORMAT, Gate, Header, Key, Meta, Payload,
     RoundFailure, StepState,
 };
 use crate::ids::StepId;
@@ -38,6 +38,8 @@ pub enum Record {
     Failure(RoundFailure),
     /// See [`AttemptLog`].
     Log(AttemptLog),
+    /// See [`Effects`].
+    Effects(Effects),
 }
 
 /// Says why stored bytes could not be read.
@@ -80,6 +82,7 @@ impl Record {
             Self::Artifacts(record) => serde_json::to_writer(out, record),
             Self::Failure(record) => serde_json::to_writer(out, record),
             Self::Log(record) => serde_json::to_writer(out, record),
+            Self::Effects(record) => serde_json::to_writer(out, record),
         };
         done.expect("records hold only what JSON can carry");
         bytes
@@ -108,8 +111,13 @@ impl Record {
             Key::Dependents(..) => serde_json::from_slice(json).map(Self::Dependents),
             Key::Step(_) => serde_json::from_slice(json).map(Self::Step),
             Key::Claim(_) => serde_json::from_slice(json).map(Self::Claim),
-            Key::Ahead | Key::Resolution(..) => serde_json::from_slice(json).map(Self::Value),
-            Key::Output(..) => serde_json::from_slice(json).map(Self::Payload),
+            Key::Ahead | Key::Resolution(..) | Key::Check(..) => {
+                serde_json::from_slice(json).map(Self::Value)
+            }
+            Key::Output(..) | Key::Request(..) | Key::Receipt(..) => {
+                serde_json::from_slice(json).map(Self::Payload)
+            }
+            Key::Effects(_) => serde_json::from_slice(json).map(Self::Effects),
             Key::Artifacts(_) => serde_json::from_slice(json).map(Self::Artifacts),
             Key::Failure(_) => serde_json::from_slice(json).map(Self::Failure),
             Key::Log(..) => serde_json::from_slice(json).map(Self::Log),

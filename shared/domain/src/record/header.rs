@@ -158,6 +158,12 @@ pub struct Header {
     /// What attempts have cost, in micro-dollars.
     #[serde(default, skip_serializing_if = "is_zero_u64")]
     pub cost_usd_micros: u64,
+    /// Effects that have happened, each generation of its own.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub effects_landed: u32,
+    /// Effects that keep the task from completing: in flight, or nobody knows.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub effects_owed: u32,
     /// The last round that `redo` has opened; the first is 1.
     pub round: u32,
     /// Chunks of step names there are.
@@ -214,6 +220,8 @@ impl Header {
             skipped: 0,
             attempts: 0,
             cost_usd_micros: 0,
+            effects_landed: 0,
+            effects_owed: 0,
             round: 1,
             order_chunks: (steps + finally_open).div_ceil(LIST_CHUNK as u32),
             roots_from: None,

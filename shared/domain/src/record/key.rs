@@ -38,6 +38,14 @@ pub enum Key {
     Failure(u32),
     /// The log of one attempt.
     Log(StepId, u32),
+    /// What a check of the step's effect runs, templates resolved, in one round.
+    Check(StepId, u32),
+    /// The step's effects, by name.
+    Effects(StepId),
+    /// The exact request of an effect, by the step, its name and the attempt that recorded it.
+    Request(StepId, String, u32),
+    /// What the outside world answered to an effect: step, name, generation.
+    Receipt(StepId, String, u32),
 }
 
 impl Key {
@@ -52,13 +60,17 @@ impl Key {
             | Self::Dependents(..)
             | Self::Resolution(..)
             | Self::Output(..)
-            | Self::Failure(_) => true,
+            | Self::Failure(_)
+            | Self::Check(..)
+            | Self::Request(..)
+            | Self::Receipt(..) => true,
             Self::Header
             | Self::Gate
             | Self::Ahead
             | Self::Step(_)
             | Self::Claim(_)
             | Self::Artifacts(_)
+            | Self::Effects(_)
             | Self::Log(..) => false,
         }
     }
@@ -87,6 +99,12 @@ impl Key {
             Self::Artifacts(step) => format!("files/{step}"),
             Self::Failure(round) => format!("failure/{round}"),
             Self::Log(step, attempt) => format!("log/{step}/{attempt}"),
+            Self::Check(step, round) => format!("check/{step}/{round}"),
+            Self::Effects(step) => format!("effects/{step}"),
+            Self::Request(step, name, attempt) => format!("request/{step}/{name}/{attempt}"),
+            Self::Receipt(step, name, generation) => {
+                format!("receipt/{step}/{name}/{generation}")
+            }
         }
     }
 }

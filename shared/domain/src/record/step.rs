@@ -84,6 +84,12 @@ pub struct LastAttempt {
     pub started_at: Time,
     /// When it ended.
     pub ended_at: Time,
+    /// Its number.
+    #[serde(default)]
+    pub attempt: u32,
+    /// True once its worker told a result all the same, after the attempt was taken from it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
 }
 
 /// A step's state.
@@ -142,6 +148,12 @@ pub struct StepState {
     /// What its attempts have cost, in micro-dollars.
     #[serde(default, skip_serializing_if = "is_zero_u64")]
     pub cost_usd_micros: u64,
+    /// Effects that it has recorded, by name.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub effects: u32,
+    /// Of them, those that keep the task from completing: nobody knows what became of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub effects_owed: u32,
 }
 
 impl StepState {
@@ -166,6 +178,8 @@ impl StepState {
             last: None,
             attempts: 0,
             cost_usd_micros: 0,
+            effects: 0,
+            effects_owed: 0,
         }
     }
 

@@ -1,13 +1,15 @@
 //! Whatever plan and whatever order of commands: the rules hold after every commit.
 
-use crate::model::fair::{claim_command, failure, success};
+use crate::model::fair::{claim_command, failure, intent, speaker, success};
 use crate::model::plans::{self, draw};
 use crate::model::world::World;
 use proptest::prelude::*;
 use standfast_domain::decide::{Addition, Command, Submission, TimerKind};
 use standfast_domain::hold::Answer;
+use standfast_domain::ids::StepId;
 use standfast_domain::index::{TIMERS, TimerEntry, WORK};
 use standfast_domain::outcome::{FailureClass, Outcome};
+use standfast_domain::record::{EffectClass, Key, MAIN_EFFECT, NotLanded, Payload, Record};
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
 
@@ -23,7 +25,7 @@ struct Deed {
 
 fn deed() -> impl Strategy<Value = Deed> {
     let then = prop_oneof![8 => Just(Vec::new()), 1 => prop::collection::vec(draw(), 1..4)];
-    (0..40u8, 0..2usize, any::<u8>(), any::<u8>(), then)
+    (0..48u8, 0..2usize, any::<u8>(), any::<u8>(), then)
         .prop_map(|(kind, process, which, how, then)| Deed { kind, process, which, how, then })
 }
 
@@ -33,6 +35,7 @@ struct Past {
     attempts: Vec<Attempt>,
     outcomes: Vec<(Attempt, Command)>,
     added: usize,
+    intents: Vec<(Attempt, &'static str)>,
 }
 
 fn pick<T: Clone>(list: &[T], which: u8) -> Option<T> {
@@ -88,17 +91,53 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
         32..=35 => {
             let answer = [Answer::Retry, Answer::Skip][usize::from(deed.how % 2)];
             let step = Some(pick(&held, deed.which)?.0);
-            Command::Answer { step, answer, note: None }
+            answered(step, answer)
         }
         36 | 37 => {
             let answers = [Answer::Retry, Answer::Retry, Answer::Skip];
             let answer = answers[usize::from(deed.how % 3)];
-            Command::Answer { step: None, answer, note: None }
+            answered(None, answer)
+        }
+        39..=43 => {
+            let at = pick(&running, deed.which).filter(|_| !deed.how.is_multiple_of(16));
+            let at = at.or_else(|| pick(&past.attempts, deed.which))?;
+            let class = class_of(world, &at);
+            let (name, class) = match deed.how % 4 {
+                0 => ("also", EffectClass::Idempotent),
+                _ => (MAIN_EFFECT, class.filter(|class| class.needs_durable_store())?),
+            };
+            past.intents.push((at.clone(), name));
+            Command::Intend { at, intent: Box::new(intent(name, class)) }
+        }
+        44 => {
+            let (at, name) = pick(&past.intents, deed.which)?;
+            let receipt = Payload::Inline(serde_json::json!({ "id": deed.how }));
+            Command::ConfirmEffect { by: speaker(&at, name), receipt }
+        }
+        45 => {
+            let (at, name) = pick(&past.intents, deed.which)?;
+            Command::RetractEffect { by: speaker(&at, name), how: NotLanded::NotSent }
+        }
+        46 => {
+            let answers = [Answer::Happened, Answer::NotHappened, Answer::Keep, Answer::SendAlso];
+            let answer = answers[usize::from(deed.how % 4)];
+            answered(Some(pick(&held, deed.which)?.0), answer)
         }
         38 if deed.how.is_multiple_of(8) => Command::Stop { reason: None },
         38 => Command::HandBack { at: pick(&past.attempts, deed.which)?, why: String::new() },
         _ => claim_command(&format!("s{}", deed.which % 12), worker),
     })
+}
+
+fn answered(step: Option<StepId>, answer: Answer) -> Command {
+    Command::Answer { step, answer, note: None, effect: None, receipt: None }
+}
+
+fn class_of(world: &mut World, at: &Attempt) -> Option<EffectClass> {
+    match world.store.load(&Key::Definition(at.step.clone())).0 {
+        Some(Record::Definition(definition)) => Some(definition.plan.effect_class()),
+        _ => None,
+    }
 }
 
 fn live(submission: Submission, seed: u64, room: usize, deeds: &[Deed]) {

@@ -68,6 +68,7 @@ fn a_round_ends_the_attempts_of_an_overlapping_one_uncharged() {
     let (old, at) = (world.attempt_of("a"), world.attempt_of("c"));
     assert_eq!(world.complete(0, at, broken()), Ok(true));
     assert_eq!(world.claim_of("a"), None);
+    assert_eq!(world.complete(1, old.clone(), done()), Ok(true), "that it came is recorded");
     assert!(matches!(world.complete(1, old, done()), Err(Refusal::Fenced { .. })));
     world.drive();
 }
@@ -240,6 +241,8 @@ fn a_result_after_a_take_over_is_fenced() {
     assert_eq!(world.claim(0, "a", "w1"), Ok(true));
     let at = world.attempt_of("a");
     expire(&mut world, "a", true);
+    assert_eq!(world.complete(0, at.clone(), done()), Ok(true), "that it came is recorded");
+    assert!(matches!(world.watch.history.last(), Some(Change::LateResultRefused { .. })));
     assert!(matches!(world.complete(0, at.clone(), done()), Err(Refusal::Fenced { .. })));
     assert!(matches!(world.complete(0, at, broken()), Err(Refusal::Fenced { .. })));
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::ids::StepId;
 use crate::plan::{OnFailure, Retry, Uses};
+use crate::record::EffectClass;
 use crate::time::{Span, Time};
 
 /// Reads a plan and gives `pointer: message`, a line each.
@@ -161,8 +162,7 @@ fn grammar_of_later_versions_is_refused_by_name() {
         let right = format!("/{name}: `{name}` is not available in this version");
         refused(with_fields(json!({name: null})), &right);
     }
-    let of_steps =
-        ["effect", "approval", "undo", "concurrency", "priority", "cost", "reads", "workspace"];
+    let of_steps = ["approval", "undo", "concurrency", "priority", "cost", "reads", "workspace"];
     for name in of_steps {
         let right = format!("/steps/1/{name}: `{name}` is not available in this version");
         refused(with_step(json!({name: null})), &right);
@@ -175,6 +175,28 @@ fn grammar_of_later_versions_is_refused_by_name() {
         let right = format!("/steps/1/uses: `{name}` is not available in this version");
         refused(with_step(json!({"uses": name})), &right);
     }
+}
+
+#[test]
+fn an_effect_says_what_may_be_repeated() {
+    refused(
+        with_step(json!({"effect": {"class": "risky"}})),
+        "/steps/1/effect/class: expected `none`, `idempotent`, `checkable` or `irreversible`, \
+        found `risky`",
+    );
+    let check = json!({"uses": "exec", "with": {"command": ["true"]}});
+    refused(
+        with_step(json!({"effect": {"class": "idempotent", "check": check}})),
+        "/steps/1/effect/check: only a `checkable` effect has a check",
+    );
+    refused(
+        with_step(json!({"effect": {"class": "checkable", "check": {"uses": "exec"}}})),
+        "/steps/1/effect/check/with: missing field `with`",
+    );
+    let plan = accepted(with_step(json!({"effect": {"class": "checkable", "check": check}})));
+    let effect = plan.steps[1].effect.clone().expect("it was read");
+    assert_eq!(effect.class, EffectClass::Checkable);
+    assert!(effect.check.is_some(), "{effect:?}");
 }
 
 #[test]
@@ -417,13 +439,13 @@ fn faults_of_added_steps_stand_within_the_outcome() {
         &json!([
             {"id": "x", "uses": "exec", "needs": ["y"]},
             {"id": "y", "uses": "exec", "needs": ["x"]},
-            {"id": "x", "uses": "exec", "effect": {}},
+            {"id": "x", "uses": "exec", "undo": {}},
             {"id": "z", "uses": "exec", "on_failure": {"redo": "x", "max": 1}}
         ]),
         "/then",
     );
     let places: Vec<&str> = faults.iter().map(|fault| fault.pointer.as_str()).collect();
-    let right = ["/then/0/needs/0", "/then/2/effect", "/then/2/id", "/then/3/on_failure/redo"];
+    let right = ["/then/0/needs/0", "/then/2/id", "/then/2/undo", "/then/3/on_failure/redo"];
     assert_eq!(places, right);
     assert_eq!(read_added_steps(&json!({}), "/then").1[0].pointer, "/then");
 }

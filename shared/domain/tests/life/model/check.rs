@@ -8,12 +8,21 @@ use standfast_domain::evolve::evolve;
 use standfast_domain::ids::{StepId, TaskId};
 use standfast_domain::index::entries;
 use standfast_domain::invariants::{Records, faults};
-use standfast_domain::record::{Header, Key, Phase, Record, Status};
+use standfast_domain::record::{EffectClass, Header, Key, Phase, Record, Status};
 use standfast_domain::refusal::Halt;
 use standfast_domain::time::Time;
 use standfast_domain::view::View;
 
 use super::store::Store;
+
+/// What may have become of an effect in its newest generation.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Outside {
+    #[default]
+    Nothing,
+    Sent,
+    Landed,
+}
 
 /// What has happened so far.
 pub struct Watch {
@@ -22,6 +31,7 @@ pub struct Watch {
     settled: BTreeSet<StepId>,
     claimed: BTreeSet<(StepId, u32)>,
     ended: BTreeSet<(StepId, u32)>,
+    effects: BTreeMap<(StepId, String), Outside>,
     last: Time,
     pub stopped: bool,
     pub history: Vec<Change>,
@@ -36,6 +46,7 @@ impl Watch {
             settled: BTreeSet::new(),
             claimed: BTreeSet::new(),
             ended: BTreeSet::new(),
+            effects: BTreeMap::new(),
             last: Time(0),
             stopped: false,
             history: Vec::new(),
@@ -102,6 +113,43 @@ impl Watch {
             }
             _ => {}
         }
+        self.effect(&event.change);
+    }
+
+    /// What may have been sent is sent again only where its class or a person allows it; what
+    /// has landed stays so.
+    fn effect(&mut self, change: &Change) {
+        let trail = &self.history;
+        let (step, name) = match change {
+            Change::EffectIntended { step, name, .. }
+            | Change::EffectLanded { step, name, .. }
+            | Change::EffectNotLanded { step, name, .. }
+            | Change::EffectReopened { step, name, .. } => (step.clone(), name.clone()),
+            _ => return,
+        };
+        let may_send = !self.stopped || self.finally.contains(&step);
+        let outside = self.effects.entry((step, name)).or_default();
+        match change {
+            Change::EffectIntended { intent, .. } => {
+                assert!(*outside != Outside::Landed, "what has landed is sent: {trail:#?}");
+                let free = intent.class != EffectClass::Irreversible;
+                assert!(free || *outside == Outside::Nothing, "it is sent twice: {trail:#?}");
+                assert!(may_send, "it is sent after a stop: {trail:#?}");
+                *outside = Outside::Sent;
+            }
+            Change::EffectLanded { .. } => {
+                assert!(*outside != Outside::Landed, "it lands twice: {trail:#?}");
+                *outside = Outside::Landed;
+            }
+            Change::EffectNotLanded { .. } => {
+                assert!(*outside != Outside::Landed, "a landed effect vanishes: {trail:#?}");
+                *outside = Outside::Nothing;
+            }
+            _ => {
+                assert!(*outside == Outside::Landed, "it is sent also, unsent: {trail:#?}");
+                *outside = Outside::Nothing;
+            }
+        }
     }
 
     /// An attempt ends once, and only by what stands in its claim.
@@ -164,7 +212,7 @@ impl Watch {
                     let (next_event, hash) = (stored.next_event, stored.hash.clone());
                     Some(Record::Header(Header { next_event, hash, ..header.clone() }))
                 }
-                (Key::Gate | Key::Step(_), folded) => folded.cloned(),
+                (Key::Gate | Key::Step(_) | Key::Effects(_), folded) => folded.cloned(),
                 _ => continue,
             };
             assert_eq!(folded, Some(record), "{key:?} is not what the log gives");

@@ -1,12 +1,14 @@
 //! What a patient world does: workers claim and complete, timers fire, holds are answered.
 
-use standfast_domain::decide::{Command, TimerKind};
+use standfast_domain::decide::{Command, Intent, Speaker, TimerKind};
 use standfast_domain::hold::{Answer, HoldReason};
 use standfast_domain::ids::{StepId, WorkerId};
 use standfast_domain::index::{TIMERS, TimerEntry, WORK, parse_ready_member};
 use standfast_domain::outcome::{Failure, FailureClass, Outcome, Success};
 use standfast_domain::plan::StepPlan;
-use standfast_domain::record::{Claim, Header, Key, Payload, Phase, Record, Status};
+use standfast_domain::record::{
+    Claim, Effect, EffectClass, Header, Key, MAIN_EFFECT, NotLanded, Payload, Phase, Record, Status,
+};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
@@ -66,7 +68,35 @@ impl World {
 
     /// Answers a step or the task.
     pub fn answer(&mut self, step: Option<&str>, answer: Answer) -> Said {
-        self.run(0, Command::Answer { step: step.map(id), answer, note: None })
+        let (effect, receipt) = (None, None);
+        let step = step.map(id);
+        self.run(0, Command::Answer { step, answer, note: None, effect, receipt })
+    }
+
+    /// Records that a running attempt is about to send.
+    pub fn intend(&mut self, process: usize, at: &Attempt, name: &str, class: EffectClass) -> Said {
+        let command = Command::Intend { at: at.clone(), intent: Box::new(intent(name, class)) };
+        self.run(process, command)
+    }
+
+    /// Gives an effect of a step.
+    pub fn effect(&mut self, step: &str, name: &str) -> Option<Effect> {
+        match self.store.load(&Key::Effects(id(step))).0 {
+            Some(Record::Effects(mut effects)) => effects.remove(name),
+            _ => None,
+        }
+    }
+
+    /// Tells that an effect has happened.
+    pub fn confirm(&mut self, process: usize, at: &Attempt, name: &str) -> Said {
+        let receipt = Payload::Inline(serde_json::json!({ "id": 1 }));
+        self.run(process, Command::ConfirmEffect { by: speaker(at, name), receipt })
+    }
+
+    /// Tells that an effect has not happened.
+    pub fn retract(&mut self, process: usize, at: &Attempt, name: &str) -> Said {
+        let how = NotLanded::NotSent;
+        self.run(process, Command::RetractEffect { by: speaker(at, name), how })
     }
 
     /// Stops the task.
@@ -150,6 +180,19 @@ impl World {
         each.collect()
     }
 
+    /// Names what a running attempt has in flight.
+    pub fn in_flight(&mut self, at: &Attempt) -> Vec<String> {
+        let Some(Record::Effects(effects)) = self.store.load(&Key::Effects(at.step.clone())).0
+        else {
+            return Vec::new();
+        };
+        effects
+            .iter()
+            .filter(|(_, effect)| effect.is_open())
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
     /// Drives the task to its end.
     pub fn drive(&mut self) {
         for _ in 0..ROUNDS_MAX {
@@ -158,6 +201,9 @@ impl World {
                 break;
             }
             for at in self.running() {
+                for name in self.in_flight(&at) {
+                    assert_eq!(self.confirm(0, &at, &name), Ok(true), "a receipt is taken");
+                }
                 let said = self.complete(0, at, success(Vec::new()));
                 assert_eq!(said, Ok(true), "a running attempt completes");
             }
@@ -185,6 +231,10 @@ impl World {
     fn answer_all(&mut self) {
         while self.header().task_holds > 0 {
             let Some(Record::Gate(gate)) = self.store.load(&Key::Gate).0 else { return };
+            if self.header().effects_owed > 0 && self.header().open == 0 {
+                self.find_out();
+                continue;
+            }
             let answer = match gate.holds[0].reason {
                 HoldReason::Verification => Answer::Skip,
                 _ => Answer::Retry,
@@ -196,8 +246,34 @@ impl World {
         }
         for (step, reason) in self.held() {
             if reason != HoldReason::Timer && self.word(step.as_str()) == "held" {
-                let said = self.answer(Some(step.as_str()), Answer::Skip);
+                let answer = match reason {
+                    HoldReason::UncertainEffect => return self.find_out(),
+                    HoldReason::EffectChanged => Answer::SendAlso,
+                    _ => Answer::Skip,
+                };
+                let said = self.answer(Some(step.as_str()), answer);
                 assert_eq!(said, Ok(true), "a held step is answered");
+            }
+        }
+    }
+
+    /// Finds out about each effect of which nobody knows.
+    fn find_out(&mut self) {
+        for (key, record) in self.store.records() {
+            let (Key::Effects(step), Record::Effects(effects)) = (key, record) else { continue };
+            if self.claim_of(step.as_str()).is_some() {
+                continue;
+            }
+            for name in effects.iter().filter(|(_, effect)| effect.is_open()).map(|(name, _)| name)
+            {
+                let command = Command::Answer {
+                    step: Some(step.clone()),
+                    answer: Answer::NotHappened,
+                    note: None,
+                    effect: Some(name.clone()),
+                    receipt: None,
+                };
+                assert_eq!(self.run(0, command), Ok(true), "an effect is settled");
             }
         }
     }
@@ -212,6 +288,27 @@ impl World {
             assert!(self.fire(step, timer.kind).is_ok(), "a timer is refused: {timer:?}");
         }
     }
+}
+
+/// Makes an intent.
+pub fn intent(name: &str, class: EffectClass) -> Intent {
+    let request = (name != MAIN_EFFECT).then(|| Payload::Inline(serde_json::json!({ "to": name })));
+    Intent {
+        name: name.to_owned(),
+        class,
+        request,
+        request_sha256: "5".repeat(64),
+        window: Span::from_secs(10),
+        request_timeout: Span::from_secs(5),
+        target: None,
+        says: None,
+    }
+}
+
+/// Names an attempt as one that speaks of its effect.
+pub fn speaker(at: &Attempt, name: &str) -> Speaker {
+    let Attempt { step, attempt, epoch, worker } = at.clone();
+    Speaker { step, name: name.to_owned(), attempt, epoch, worker }
 }
 
 /// Makes the command that claims a step.

@@ -7,8 +7,10 @@ use serde_json::json;
 use standfast_domain::decide::{Addition, Submission};
 use standfast_domain::ids::{HandlerName, Kind, Principal, Queue, StepId};
 use standfast_domain::plan::{
-    Deadline, DeadlineThen, OnFailure, Plan, Retry, StepPlan, Timeouts, Uses, When, graph,
+    Deadline, DeadlineThen, EffectPlan, OnFailure, Plan, Retry, StepPlan, Timeouts, Uses, When,
+    graph,
 };
+use standfast_domain::record::EffectClass;
 use standfast_domain::time::Span;
 
 /// A step's name.
@@ -30,7 +32,14 @@ pub fn step(name: &str, needs: &[&str]) -> StepPlan {
         artifact: None,
         checkpoint: None,
         on_failure: None,
+        effect: None,
     }
+}
+
+/// The same step with one declared effect.
+pub fn effect(class: EffectClass, plan: StepPlan) -> StepPlan {
+    let effect = EffectPlan { class, target: None, says: None, check: None };
+    StepPlan { effect: Some(effect), ..plan }
 }
 
 /// A step that redoes an earlier one when it fails.
@@ -84,18 +93,22 @@ pub struct Draw {
     pub from: u8,
     pub attempts: u8,
     pub named: u16,
+    pub effect: u8,
 }
 
 pub fn draw() -> impl Strategy<Value = Draw> {
-    (any::<u16>(), any::<u16>(), any::<u8>(), 0..10u8, any::<u8>(), any::<u8>(), any::<u16>())
-        .prop_map(|(a, b, kind, on_failure, from, attempts, named)| Draw {
+    let needs = (any::<u16>(), any::<u16>());
+    (needs, any::<u8>(), 0..10u8, any::<u8>(), any::<u8>(), any::<u16>(), any::<u8>()).prop_map(
+        |((a, b), kind, on_failure, from, attempts, named, effect)| Draw {
             needs: a & b,
             kind,
             on_failure,
             from,
             attempts,
             named,
-        })
+            effect,
+        },
+    )
 }
 
 fn on_failure(draw: &Draw, upstream: &BTreeSet<StepId>) -> Option<OnFailure> {
@@ -122,6 +135,10 @@ pub fn steps(draws: &[Draw], prefix: &str) -> (Vec<StepPlan>, Vec<Addition>) {
         new.needs = needed.map(|(_, need)| need.id.clone()).collect();
         if draw.kind % 8 == 0 {
             new.uses = Uses::Timer;
+        }
+        if draw.effect % 2 == 1 && new.uses != Uses::Timer {
+            let class = EffectClass::ALL[usize::from(draw.effect / 2) % EffectClass::ALL.len()];
+            new = effect(class, new);
         }
         new.retry.max_attempts = 1 + u32::from(draw.attempts % 3);
         new.retry.backoff = Span::from_secs(u64::from(draw.attempts / 4 % 3));

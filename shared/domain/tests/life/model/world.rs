@@ -227,7 +227,7 @@ impl World {
 
     fn resolve(&self, view: &View, step: &StepId) -> Result<Resolution, Halt> {
         let Some(definition) = to_resolve(view, step)? else {
-            return Ok(Resolution::Run { with: None });
+            return Ok(Resolution::Run { with: None, check: None });
         };
         let round = view.step(step)?.round;
         let drawn = draw(self.seed, &[step.as_str(), &round.to_string()]);
@@ -241,9 +241,11 @@ impl World {
         Ok(match definition.plan.uses {
             Uses::Timer => Resolution::Timer { due: self.now.after(Span::from_secs(drawn % 30)) },
             Uses::Handler(_) if definition.templated => {
-                Resolution::Run { with: Some(json!({ "round": round })) }
+                // Some rounds send what an earlier one has sent, some something else.
+                let with = Some(json!({ "round": drawn % 2 }));
+                Resolution::Run { with, check: None }
             }
-            Uses::Handler(_) => Resolution::Run { with: None },
+            Uses::Handler(_) => Resolution::Run { with: None, check: None },
         })
     }
 

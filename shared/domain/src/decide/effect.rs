@@ -1,0 +1,495 @@
+//! What a step changes outside: the intent before it is sent, the receipt once it is answered,
+//! and what is done when neither is known.
+//!
+//! ```text
+//!            intend                 confirm
+//!   (none) ─────────▶ in flight ─────────────▶ landed ──(send_also)──▶ not landed, generation + 1
+//!                      │      │ retract                                    ▲
+//!       attempt ends,  │      └──────────────▶ not landed ──(intend)──▶ in flight
+//!       nothing known  ▼                           ▲
+//!                  uncertain ──(check, answer)─────┴──▶ landed
+//! ```
+//!
+//! A fence closes the task's course, not the truth: receipts are taken in every phase.
+
+use super::{Decision, Given, digest, end_attempt, open};
+use crate::event::{Change, IntentFact};
+use crate::hold::{HeldEffect, Hold, HoldReason};
+use crate::ids::{StepId, WorkerId, check_name};
+use crate::outcome::{Failure, FailureClass};
+use crate::record::{
+    Definition, EFFECTS_MAX, Effect, EffectClass, Effects, Key, MAIN_EFFECT, NotLanded, Payload,
+    Phase, Record, Standing, StepState, effect_key,
+};
+use crate::refusal::{Halt, Refusal};
+use crate::time::{Span, Time};
+use crate::view::{Attempt, View};
+
+/// What an attempt is about to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Intent {
+    /// The effect's name within its step.
+    pub name: String,
+    /// Its class.
+    pub class: EffectClass,
+    /// The exact request; `None`: the step's resolved input.
+    pub request: Option<Payload>,
+    /// Digest of the exact request; not looked at for the step's resolved input.
+    pub request_sha256: String,
+    /// How long after now it may be sent.
+    pub window: Span,
+    /// How long the request may take once it is sent.
+    pub request_timeout: Span,
+    /// Whom or what it touches.
+    pub target: Option<String>,
+    /// What it does.
+    pub says: Option<String>,
+}
+
+/// Who speaks of an effect: the attempt that recorded its intent, or one that has checked it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Speaker {
+    /// The step.
+    pub step: StepId,
+    /// The effect's name.
+    pub name: String,
+    /// The attempt.
+    pub attempt: u32,
+    /// The epoch it started in.
+    pub epoch: u32,
+    /// Who runs or ran it.
+    pub worker: WorkerId,
+}
+
+/// Decides an intent. Whether it may be sent is read from what stands in the record afterwards.
+pub(super) fn intend(
+    view: &View,
+    at: &Attempt,
+    intent: &Intent,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    view.need([Key::Effects(at.step.clone())])?;
+    let (header, state) = view.attempt(at)?;
+    if end_attempt::is_closing(&header.phase) {
+        let why = "the task is ending: nothing more may be sent";
+        return end_uncharged(view, at, why, Vec::new());
+    }
+    let refuse = |why: String| {
+        let (step, name) = (at.step.clone(), intent.name.clone());
+        Err(Halt::from(Refusal::Effect { step, name, why }))
+    };
+    if let Err(fault) = check_name(&intent.name) {
+        return refuse(fault.to_string());
+    }
+    let effects = view.effects(&at.step)?;
+    let sha256 = match &intent.request {
+        Some(_) => intent.request_sha256.clone(),
+        None => input_digest(view, view.definition(&at.step)?, &state)?,
+    };
+    let Some(effect) = effects.get(&intent.name) else {
+        if effects.len() >= EFFECTS_MAX {
+            return refuse(format!("a step has at most {EFFECTS_MAX} effects"));
+        }
+        return Ok(intended(at, intent, 1, sha256));
+    };
+    let same = effect.request_sha256 == sha256;
+    match &effect.standing {
+        Standing::Landed { .. } if same => Ok(Decision::nothing()),
+        Standing::Landed { .. } => changed(view, at, intent, sha256, given),
+        Standing::NotLanded { .. } => Ok(intended(at, intent, effect.generation, sha256)),
+        Standing::InFlight | Standing::Uncertain { .. } if effect.attempt == at.attempt => {
+            match same {
+                true => Ok(Decision::nothing()), // the answer was lost on its way
+                false => refuse("this attempt has sent another request under its name".to_owned()),
+            }
+        }
+        Standing::InFlight | Standing::Uncertain { .. } => {
+            again(view, at, intent, effect, sha256, given)
+        }
+    }
+}
+
+/// An earlier attempt may have sent it: what now depends on the class.
+fn again(
+    view: &View,
+    at: &Attempt,
+    intent: &Intent,
+    effect: &Effect,
+    sha256: String,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    match effect.class {
+        EffectClass::Irreversible => {
+            let hold = uncertain(view, &at.step, &intent.name, effect, given.now);
+            let held = Change::StepHeld { step: at.step.clone(), hold };
+            return end_uncharged(view, at, "its effect is uncertain", vec![held]);
+        }
+        EffectClass::None | EffectClass::Idempotent | EffectClass::Checkable => {}
+    }
+    if given.now < effect.settled_by {
+        let later = Change::RetryScheduled { step: at.step.clone(), due: effect.settled_by };
+        let why = "an earlier request may still be under way";
+        return end_uncharged(view, at, why, vec![later]);
+    }
+    match effect.class {
+        EffectClass::Checkable => Ok(Decision::nothing()), // the attempt checks first
+        EffectClass::None | EffectClass::Idempotent | EffectClass::Irreversible => {
+            if effect.request_sha256 != sha256 {
+                return changed(view, at, intent, sha256, given);
+            }
+            Ok(intended(at, intent, effect.generation, sha256))
+        }
+    }
+}
+
+fn intended(at: &Attempt, intent: &Intent, generation: u32, sha256: String) -> Decision {
+    let fact = IntentFact {
+        class: intent.class,
+        request_sha256: sha256,
+        stored: intent.request.is_some(),
+        attempt: at.attempt,
+        worker: at.worker.clone(),
+        target: intent.target.clone(),
+        says: intent.says.clone(),
+    };
+    let change = Change::EffectIntended {
+        step: at.step.clone(),
+        name: intent.name.clone(),
+        generation,
+        intent: fact,
+        window: intent.window,
+        request_timeout: intent.request_timeout,
+    };
+    let key = Key::Request(at.step.clone(), intent.name.clone(), at.attempt);
+    let payloads = intent.request.iter().map(|request| {
+        let record = Record::Payload(request.clone());
+        (key.clone(), record)
+    });
+    Decision { changes: vec![change], payloads: payloads.collect() }
+}
+
+/// Ends the attempt there and then, uncharged, with what follows.
+fn end_uncharged(
+    view: &View,
+    at: &Attempt,
+    why: &str,
+    follows: Vec<Change>,
+) -> Result<Decision, Halt> {
+    let claim = view.claim(&at.step)?.ok_or_else(|| end_attempt::fenced(at))?;
+    let failure = Failure::new(FailureClass::Cancelled, why);
+    let mut changes = vec![end_attempt::attempt_failed(&at.step, claim, &failure, 0, false)];
+    changes.extend(follows);
+    Ok(changes.into())
+}
+
+fn changed(
+    view: &View,
+    at: &Attempt,
+    intent: &Intent,
+    sha256: String,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    let effects = view.effects(&at.step)?;
+    let generation = effects.get(&intent.name).map_or(1, |effect| effect.generation);
+    let hold = changed_hold(view, &at.step, &intent.name, generation, sha256, given.now);
+    let held = Change::StepHeld { step: at.step.clone(), hold };
+    end_uncharged(view, at, "its effect has happened with another request", vec![held])
+}
+
+fn changed_hold(
+    view: &View,
+    step: &StepId,
+    name: &str,
+    generation: u32,
+    sha256: String,
+    now: Time,
+) -> Hold {
+    let message = format!(
+        "effect `{name}` was sent before with another request; it is not sent again by itself"
+    );
+    let key = effect_key(view.task(), step, name, generation);
+    let effect = HeldEffect { name: name.to_owned(), key, request_sha256: Some(sha256) };
+    Hold { effect: Some(effect), ..Hold::new(HoldReason::EffectChanged, message, now) }
+}
+
+/// Says whether a step that is about to be ready once more would send another request than the
+/// one that has landed.
+pub(super) fn changed_at_release(
+    view: &View,
+    definition: &Definition,
+    state: &StepState,
+    with_sha256: &str,
+    now: Time,
+) -> Result<Option<Hold>, Halt> {
+    let step = &definition.plan.id;
+    if state.effects == 0 || definition.plan.effect_class() == EffectClass::None {
+        return Ok(None);
+    }
+    let effects = view.effects(step)?;
+    let other = effects
+        .get(MAIN_EFFECT)
+        .filter(|effect| effect.has_landed() && effect.request_sha256 != with_sha256);
+    Ok(other.map(|effect| {
+        let sha256 = with_sha256.to_owned();
+        changed_hold(view, step, MAIN_EFFECT, effect.generation, sha256, now)
+    }))
+}
+
+fn uncertain(view: &View, step: &StepId, name: &str, effect: &Effect, now: Time) -> Hold {
+    let key = effect_key(view.task(), step, name, effect.generation);
+    let what = effect.says.clone().unwrap_or_else(|| format!("effect `{name}`"));
+    let message = format!(
+        "{what}: recorded {} by worker {}, no answer kept; whether it has happened cannot be \
+         known from here, and it is not sent again by itself. Look for key {key}",
+        effect.intended_at.rfc3339(),
+        effect.worker,
+    );
+    let held = HeldEffect { name: name.to_owned(), key, request_sha256: None };
+    Hold { effect: Some(held), ..Hold::new(HoldReason::UncertainEffect, message, now) }
+}
+
+/// Takes a receipt: once, in every phase.
+pub(super) fn confirm(
+    view: &View,
+    by: &Speaker,
+    receipt: &Payload,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    let effect = spoken_of(view, by)?;
+    match effect.standing {
+        Standing::Landed { .. } => return Ok(Decision::nothing()),
+        Standing::InFlight | Standing::Uncertain { .. } | Standing::NotLanded { .. } => {}
+    }
+    let (step, name) = (by.step.clone(), by.name.clone());
+    let landed = Change::EffectLanded {
+        step: step.clone(),
+        name: name.clone(),
+        generation: effect.generation,
+        receipt_sha256: digest(receipt),
+        output_round: None,
+        intent: None,
+    };
+    let mut changes = vec![landed];
+    changes.extend(released(view, &step, &name, None, given)?);
+    let key = Key::Receipt(step, name, effect.generation);
+    Ok(Decision { changes, payloads: vec![(key, Record::Payload(receipt.clone()))] })
+}
+
+/// Takes back an intent whose effect is known not to have happened.
+pub(super) fn retract(
+    view: &View,
+    by: &Speaker,
+    how: NotLanded,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    let effect = spoken_of(view, by)?;
+    if !effect.is_open() {
+        return Ok(Decision::nothing());
+    }
+    let (step, name) = (by.step.clone(), by.name.clone());
+    let generation = effect.generation;
+    let mut changes = vec![Change::EffectNotLanded { step, name, generation, how }];
+    changes.extend(released(view, &by.step, &by.name, None, given)?);
+    Ok(changes.into())
+}
+
+/// Finds the effect, if the speaker recorded its intent or holds the step now.
+fn spoken_of(view: &View, by: &Speaker) -> Result<Effect, Halt> {
+    let step = || by.step.clone();
+    view.need([Key::Header, Key::Gate, Key::Definition(step()), Key::Step(step())])?;
+    view.need([Key::Claim(step()), Key::Effects(step())])?;
+    view.header()?;
+    view.definition(&by.step)?;
+    let unknown = || Refusal::Effect {
+        step: by.step.clone(),
+        name: by.name.clone(),
+        why: "this attempt has recorded no such effect".to_owned(),
+    };
+    let effect = view.effects(&by.step)?.remove(&by.name).ok_or_else(unknown)?;
+    let holds = view.claim(&by.step)?.is_some_and(|claim| {
+        claim.worker == by.worker && claim.attempt == by.attempt && claim.epoch == by.epoch
+    });
+    let own = effect.worker == by.worker && effect.attempt == by.attempt;
+    if own || holds { Ok(effect) } else { Err(unknown().into()) }
+}
+
+/// A step that was held for nothing but this effect's uncertainty goes on, not before a given
+/// time; so does a task that was held at its end for it.
+pub(super) fn released(
+    view: &View,
+    step: &StepId,
+    name: &str,
+    not_before: Option<Time>,
+    given: &Given,
+) -> Result<Vec<Change>, Halt> {
+    let mut changes = Vec::new();
+    let (definition, state) = (view.definition(step)?, view.step(step)?);
+    let wanted = open::is_wanted(&view.header()?.phase, definition);
+    let rest = rest(view, step, name)?;
+    if let crate::record::Status::Held { hold } = &state.status
+        && hold.reason == HoldReason::UncertainEffect
+        && wanted
+    {
+        let next = rest.iter().find(|(_, effect)| effect.class == EffectClass::Irreversible);
+        let due = not_before.filter(|due| *due > given.now);
+        changes.push(match (next, due) {
+            (Some((name, effect)), _) => {
+                let hold = uncertain(view, step, name, effect, given.now);
+                Change::StepHeld { step: step.clone(), hold }
+            }
+            (None, Some(due)) => Change::RetryScheduled { step: step.clone(), due },
+            (None, None) => open::ready(definition, &state, given.now, None, true),
+        });
+    }
+    changes.extend(unverify(view, step, name)?);
+    Ok(changes)
+}
+
+/// Gives the step's other effects that are owed.
+fn rest(view: &View, step: &StepId, name: &str) -> Result<Effects, Halt> {
+    let mut effects = view.effects(step)?;
+    effects.retain(|other, effect| other != name && effect.is_owed());
+    Ok(effects)
+}
+
+/// A `verification` hold ends with the last effect that was owed, so that the check runs anew.
+fn unverify(view: &View, step: &StepId, name: &str) -> Result<Option<Change>, Halt> {
+    let owed = view.effects(step)?.get(name).is_some_and(Effect::is_owed);
+    let header = view.header()?;
+    if !owed || header.effects_owed > 1 || header.phase != Phase::Main {
+        return Ok(None);
+    }
+    let reason = HoldReason::Verification;
+    let held = view.gate()?.holds.iter().any(|hold| hold.reason == reason);
+    Ok(held.then_some(Change::TaskReleased { reason }))
+}
+
+/// What an attempt's end without success means for the step's effects.
+#[derive(Default)]
+pub(super) struct Aftermath {
+    /// What is known of them now.
+    pub changes: Vec<Change>,
+    /// The hold that needs a person before the step may start again.
+    pub hold: Option<Hold>,
+    /// No next attempt before this.
+    pub not_before: Option<Time>,
+    /// The hold to come if no attempt is left that could find out.
+    pub in_doubt: Option<Hold>,
+}
+
+/// Looks at a step's effects when its attempt has ended without success.
+pub(super) fn aftermath(
+    view: &View,
+    step: &StepId,
+    claim: &crate::record::Claim,
+    failure: &Failure,
+    given: &Given,
+) -> Result<Aftermath, Halt> {
+    let (definition, state) = (view.definition(step)?, view.step(step)?);
+    let mut after = Aftermath::default();
+    let class = definition.plan.effect_class();
+    if state.effects == 0 && class != EffectClass::Idempotent {
+        return Ok(after); // nothing was recorded, and the claim was no intent
+    }
+    let effects = match state.effects {
+        0 => Effects::new(),
+        _ => view.effects(step)?,
+    };
+    let main = effects.get(MAIN_EFFECT);
+    let unknown = main.is_none_or(|main| !main.is_open() && !main.has_landed());
+    if class == EffectClass::Idempotent && failure.not_landed.is_none() && unknown {
+        let intent = claimed(view, definition, &state, claim)?;
+        let generation = main.map_or(1, |main| main.generation);
+        after.changes.push(Change::EffectDoubted { step: step.clone(), generation, intent });
+    }
+    for (name, effect) in effects.iter().filter(|(_, effect)| effect.is_open()) {
+        let known = failure.not_landed.filter(|_| name == MAIN_EFFECT);
+        if let Some(how) = known.filter(|_| effect.attempt == claim.attempt) {
+            let (step, name, generation) = (step.clone(), name.clone(), effect.generation);
+            after.changes.push(Change::EffectNotLanded { step, name, generation, how });
+            continue;
+        }
+        let hold = || Some(uncertain(view, step, name, effect, given.now));
+        match effect.class {
+            EffectClass::Irreversible => after.hold = after.hold.take().or_else(hold),
+            EffectClass::Checkable => after.in_doubt = after.in_doubt.take().or_else(hold),
+            EffectClass::None | EffectClass::Idempotent => {}
+        }
+        let settled_by = Some(effect.settled_by);
+        after.not_before = after.not_before.max(settled_by);
+    }
+    Ok(after)
+}
+
+/// The intent that a claim was, of a step whose one effect is idempotent.
+pub(super) fn claimed(
+    view: &View,
+    definition: &Definition,
+    state: &StepState,
+    claim: &crate::record::Claim,
+) -> Result<IntentFact, Halt> {
+    let plan = definition.plan.effect.as_ref();
+    Ok(IntentFact {
+        class: definition.plan.effect_class(),
+        request_sha256: input_digest(view, definition, state)?,
+        stored: false,
+        attempt: claim.attempt,
+        worker: claim.worker.clone(),
+        target: plan.and_then(|effect| effect.target.clone()),
+        says: plan.and_then(|effect| effect.says.clone()),
+    })
+}
+
+/// Digest of a step's input, templates resolved.
+fn input_digest(view: &View, definition: &Definition, state: &StepState) -> Result<String, Halt> {
+    if !state.resolved {
+        return Ok(digest(&definition.plan.with));
+    }
+    match view.get(&Key::Resolution(definition.plan.id.clone(), state.round))? {
+        Some(Record::Value(with)) => Ok(digest(with)),
+        _ => Ok(digest(&definition.plan.with)),
+    }
+}
+
+/// What a success says of the step's declared effect, and what stands against it: an effect of
+/// this attempt without a receipt.
+pub(super) fn landed_with(
+    view: &View,
+    at: &Attempt,
+    output_sha256: &str,
+) -> Result<Result<Option<Change>, String>, Halt> {
+    let (definition, state) = (view.definition(&at.step)?, view.step(&at.step)?);
+    let class = definition.plan.effect_class();
+    if state.effects == 0 && class != EffectClass::Idempotent {
+        return Ok(Ok(None));
+    }
+    let effects = match state.effects {
+        0 => Effects::new(),
+        _ => view.effects(&at.step)?,
+    };
+    let open = effects.iter().find(|(name, effect)| *name != MAIN_EFFECT && effect.is_owed());
+    if let Some((name, _)) = open {
+        return Ok(Err(format!("it ended while nobody knows whether effect `{name}` happened")));
+    }
+    let main = effects.get(MAIN_EFFECT);
+    let intent = match (class, main) {
+        (EffectClass::None, _) => return Ok(Ok(None)),
+        (_, Some(effect)) if effect.has_landed() => return Ok(Ok(None)), // its receipt was kept
+        (EffectClass::Idempotent, _) => {
+            let claim = view.claim(&at.step)?.ok_or_else(|| end_attempt::fenced(at))?;
+            Some(claimed(view, definition, &state, claim)?)
+        }
+        (EffectClass::Checkable | EffectClass::Irreversible, Some(effect)) if effect.is_open() => {
+            None
+        }
+        (EffectClass::Checkable | EffectClass::Irreversible, _) => return Ok(Ok(None)),
+    };
+    Ok(Ok(Some(Change::EffectLanded {
+        step: at.step.clone(),
+        name: MAIN_EFFECT.to_owned(),
+        generation: main.map_or(1, |effect| effect.generation),
+        receipt_sha256: output_sha256.to_owned(),
+        output_round: Some(state.round),
+        intent,
+    })))
+}

@@ -1,0 +1,327 @@
+//! Lives of tasks that change the outside world: sent once, or said to be uncertain.
+
+use crate::model::fair::{failure, success};
+use crate::model::plans::{effect, id, plan, redo, step, submission};
+use crate::model::world::{World, draw};
+use standfast_domain::decide::Command;
+use standfast_domain::event::Change;
+use standfast_domain::hold::{Answer, HoldReason};
+use standfast_domain::outcome::{Failure, FailureClass, Outcome};
+use standfast_domain::plan::{Retry, StepPlan};
+use standfast_domain::record::{EffectClass, NotLanded, Standing, TaskState};
+use standfast_domain::refusal::Refusal;
+use standfast_domain::view::Attempt;
+
+const MAIN: &str = "main";
+
+fn given(class: EffectClass) -> World {
+    let pay = effect(class, StepPlan { retry: tries(5), ..step("pay", &[]) });
+    let steps = vec![pay, step("close", &["pay"])];
+    World::new(submission(plan(steps, Vec::new())), 0, 250)
+}
+
+fn tries(max_attempts: u32) -> Retry {
+    Retry { max_attempts, ..Retry::default() }
+}
+
+/// Starts an attempt that is about to send.
+fn sending(world: &mut World, class: EffectClass) -> Attempt {
+    assert_eq!(world.claim(0, "pay", "w1"), Ok(true));
+    let at = world.attempt_of("pay");
+    assert_eq!(world.intend(0, &at, MAIN, class), Ok(true));
+    at
+}
+
+/// Its worker falls silent.
+fn fall_silent(world: &mut World, at: &Attempt) {
+    world.pass(60);
+    let (step, attempt) = (at.step.clone(), at.attempt);
+    assert_eq!(world.run(1, Command::ExpireClaim { step, attempt, proven: false }), Ok(true));
+}
+
+fn standing(world: &mut World) -> Standing {
+    world.effect("pay", MAIN).expect("it is recorded").standing
+}
+
+fn not_landed(how: NotLanded) -> Outcome {
+    let failure = Failure::new(FailureClass::Retryable, "no route to host");
+    Outcome::Failed(Failure { not_landed: Some(how), ..failure })
+}
+
+#[test]
+fn a_lost_irreversible_effect_is_never_sent_again_by_itself() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    fall_silent(&mut world, &at);
+    assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+    assert_eq!((world.header().state, world.header().effects_owed), (TaskState::Blocked, 1));
+    assert!(matches!(standing(&mut world), Standing::Uncertain { .. }));
+}
+
+#[test]
+fn happened_goes_on_without_sending() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    fall_silent(&mut world, &at);
+    assert_eq!(world.answer(Some("pay"), Answer::Happened), Ok(true));
+    assert_eq!((world.header().effects_owed, world.header().effects_landed), (0, 1));
+    world.claim(0, "pay", "w2").expect("it is ready");
+    let again = world.attempt_of("pay");
+    assert_eq!(world.intend(0, &again, MAIN, EffectClass::Irreversible), Ok(false));
+    assert!(matches!(standing(&mut world), Standing::Landed { .. }));
+    world.complete(0, again, success(Vec::new())).expect("the kept receipt completes it");
+    assert_eq!(world.header().effects_landed, 1);
+    world.drive();
+}
+
+#[test]
+fn not_happened_sends_once_more() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    fall_silent(&mut world, &at);
+    assert_eq!(world.answer(Some("pay"), Answer::NotHappened), Ok(true));
+    let again = sending(&mut world, EffectClass::Irreversible);
+    assert_eq!(again.attempt, at.attempt + 1);
+    world.complete(0, again, success(Vec::new())).expect("it was sent");
+    assert!(matches!(standing(&mut world), Standing::Landed { output_round: Some(1), .. }));
+    world.drive();
+}
+
+#[test]
+fn a_late_receipt_ends_the_hold() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    fall_silent(&mut world, &at);
+    let late = world.complete(0, at.clone(), success(Vec::new()));
+    assert_eq!(late, Ok(true), "it is recorded that it came");
+    assert!(matches!(world.watch.history.last(), Some(Change::LateResultRefused { .. })));
+    assert_eq!(world.confirm(0, &at, MAIN), Ok(true));
+    assert_eq!(world.word("pay"), "ready");
+    assert_eq!(world.confirm(1, &at, MAIN), Ok(false), "a receipt is taken once");
+    world.drive();
+}
+
+#[test]
+fn a_late_result_is_recorded_once_and_refused_then() {
+    let mut world = given(EffectClass::None);
+    world.claim(0, "pay", "w1").expect("it is ready");
+    let at = world.attempt_of("pay");
+    fall_silent(&mut world, &at);
+    assert_eq!(world.complete(0, at.clone(), success(Vec::new())), Ok(true));
+    assert_eq!(world.word("pay"), "retrying");
+    let cost = world.header().cost_usd_micros;
+    assert_eq!(cost, 1, "what it cost counts");
+    let again = world.complete(0, at.clone(), success(Vec::new()));
+    assert_eq!(again, Err(Refusal::Fenced { step: id("pay"), attempt: at.attempt }));
+    assert_eq!(world.header().cost_usd_micros, cost);
+    world.drive();
+}
+
+#[test]
+fn a_receipt_is_taken_after_a_stop() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    world.stop().expect("a task can be stopped");
+    fall_silent(&mut world, &at);
+    world.settle(0);
+    assert_eq!(world.header().state, TaskState::Cancelled);
+    assert_eq!(world.header().effects_owed, 1, "nobody knows yet");
+    assert_eq!(world.confirm(0, &at, MAIN), Ok(true));
+    assert_eq!((world.header().effects_owed, world.header().effects_landed), (0, 1));
+    assert_eq!(world.header().state, TaskState::Cancelled);
+    world.drive();
+}
+
+#[test]
+fn a_person_settles_an_effect_of_a_stopped_task() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    world.stop().expect("a task can be stopped");
+    fall_silent(&mut world, &at);
+    world.settle(0);
+    assert_eq!(world.answer(Some("pay"), Answer::NotHappened), Ok(true));
+    assert_eq!(world.header().effects_owed, 0);
+    assert_eq!(world.word("pay"), "ready", "and it never starts again");
+    world.claim(0, "pay", "w1").expect_err("the task has ended");
+    world.drive();
+}
+
+#[test]
+fn after_a_stop_nothing_more_is_sent() {
+    let mut world = given(EffectClass::Irreversible);
+    world.claim(0, "pay", "w1").expect("it is ready");
+    let at = world.attempt_of("pay");
+    world.stop().expect("a task can be stopped");
+    assert_eq!(world.intend(1, &at, MAIN, EffectClass::Irreversible), Ok(true));
+    assert_eq!(world.claim_of("pay"), None, "the attempt ended there and then");
+    assert_eq!(world.effect("pay", MAIN), None);
+    world.settle(0);
+    assert_eq!(world.header().state, TaskState::Cancelled);
+}
+
+#[test]
+fn what_was_proven_unsent_is_tried_again_like_any_other_failure() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    let said = world.complete(0, at, not_landed(NotLanded::NotSent));
+    assert_eq!((said, world.word("pay")), (Ok(true), "retrying"));
+    assert!(matches!(standing(&mut world), Standing::NotLanded { .. }));
+    world.drive();
+}
+
+#[test]
+fn a_failure_that_knows_nothing_holds_an_irreversible_step() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    world.complete(0, at, failure(FailureClass::Retryable)).expect("it is taken");
+    assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+}
+
+#[test]
+fn an_attempt_handed_back_while_it_sends_is_not_started_again() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    world.run(0, Command::HandBack { at, why: "draining".to_owned() }).expect("it is taken");
+    assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+}
+
+#[test]
+fn an_idempotent_effect_is_sent_again_and_lands_once() {
+    let mut world = given(EffectClass::Idempotent);
+    world.claim(0, "pay", "w1").expect("it is ready");
+    let at = world.attempt_of("pay");
+    fall_silent(&mut world, &at);
+    assert!(matches!(standing(&mut world), Standing::Uncertain { .. }));
+    assert_eq!(world.header().effects_owed, 0, "it keeps nobody waiting");
+    world.drive();
+    assert!(matches!(standing(&mut world), Standing::Landed { .. }));
+    assert_eq!(world.header().effects_landed, 1);
+}
+
+#[test]
+fn a_checkable_effect_is_asked_about_before_it_is_sent_again() {
+    let mut world = given(EffectClass::Checkable);
+    let at = sending(&mut world, EffectClass::Checkable);
+    fall_silent(&mut world, &at);
+    assert_eq!(world.word("pay"), "retrying");
+    world.pass(60);
+    world.fire(Some("pay"), standfast_domain::decide::TimerKind::Retry).expect("it is due");
+    world.claim(0, "pay", "w2").expect("it is ready");
+    let again = world.attempt_of("pay");
+    assert_eq!(world.intend(0, &again, MAIN, EffectClass::Checkable), Ok(false), "check first");
+    assert!(matches!(standing(&mut world), Standing::Uncertain { .. }));
+    assert_eq!(world.retract(0, &again, MAIN), Ok(true), "it did not happen");
+    assert_eq!(world.intend(0, &again, MAIN, EffectClass::Checkable), Ok(true));
+    world.complete(0, again, success(Vec::new())).expect("now it did");
+    world.drive();
+}
+
+#[test]
+fn a_checkable_effect_without_attempts_left_needs_a_person() {
+    let pay = effect(EffectClass::Checkable, step("pay", &[]));
+    let mut world = World::new(submission(plan(vec![pay], Vec::new())), 0, 250);
+    let at = sending(&mut world, EffectClass::Checkable);
+    fall_silent(&mut world, &at);
+    assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+    world.drive();
+}
+
+#[test]
+fn a_redone_step_keeps_the_receipt_of_the_same_request() {
+    let pay = effect(EffectClass::Irreversible, step("pay", &[]));
+    let steps = vec![pay, redo("test", &["pay"], "pay", 1)];
+    let mut world = World::new(submission(plan(steps, Vec::new())), 0, 250);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    world.complete(0, at, success(Vec::new())).expect("it lands");
+    world.work("test", failure(FailureClass::Permanent));
+    world.claim(0, "pay", "w1").expect("the round is open");
+    let again = world.attempt_of("pay");
+    assert_eq!(world.intend(0, &again, MAIN, EffectClass::Irreversible), Ok(false), "kept");
+    world.complete(0, again, success(Vec::new())).expect("it completes with the receipt");
+    assert_eq!(world.header().effects_landed, 1);
+    world.drive();
+}
+
+/// A world whose step `pay` resolves to one request in its first round, another in its second.
+fn changing(class: EffectClass) -> World {
+    let pay = effect(class, step("pay", &[]));
+    let steps = vec![pay, redo("test", &["pay"], "pay", 1)];
+    let mut submitted = submission(plan(steps, Vec::new()));
+    submitted.templated.insert(id("pay"));
+    let drawn = |seed: u64, round: &str| draw(seed, &["pay", round]);
+    let fits = |seed: &u64| {
+        let (one, two) = (drawn(*seed, "1"), drawn(*seed, "2"));
+        seed % 5 != 1 && one % 8 > 1 && two % 8 > 1 && one % 2 != two % 2
+    };
+    World::new(submitted, (0..).find(fits).expect("one of a few"), 250)
+}
+
+#[test]
+fn a_changed_request_after_an_effect_has_landed_needs_a_person() {
+    for (class, answer, landed) in [
+        (EffectClass::Irreversible, Answer::Keep, 1),
+        (EffectClass::Irreversible, Answer::SendAlso, 2),
+        (EffectClass::Idempotent, Answer::Keep, 1),
+        (EffectClass::Idempotent, Answer::SendAlso, 2),
+    ] {
+        let mut world = changing(class);
+        let first = class == EffectClass::Irreversible;
+        world.claim(0, "pay", "w1").expect("it is ready");
+        let at = world.attempt_of("pay");
+        if first {
+            world.intend(0, &at, MAIN, class).expect("it may be sent");
+        }
+        world.complete(0, at, success(Vec::new())).expect("it lands");
+        world.work("test", failure(FailureClass::Permanent));
+        assert_eq!(world.held(), [(id("pay"), HoldReason::EffectChanged)]);
+        assert_eq!(world.answer(Some("pay"), answer), Ok(true));
+        world.claim(0, "pay", "w1").expect("it is ready");
+        let at = world.attempt_of("pay");
+        if first {
+            let sends = answer == Answer::SendAlso;
+            assert_eq!(world.intend(0, &at, MAIN, class), Ok(sends), "{class} {answer}");
+        }
+        world.complete(0, at, success(Vec::new())).expect("it lands");
+        assert_eq!(world.header().effects_landed, landed, "{class} {answer}");
+        world.drive();
+    }
+}
+
+#[test]
+fn an_effect_of_ones_own_that_was_left_open_is_not_a_success() {
+    let mut world = given(EffectClass::None);
+    world.claim(0, "pay", "w1").expect("it is ready");
+    let at = world.attempt_of("pay");
+    world.intend(0, &at, "mail", EffectClass::Irreversible).expect("it may be sent");
+    world.complete(0, at, success(Vec::new())).expect("it is taken");
+    assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+    world.drive();
+}
+
+#[test]
+fn several_uncertain_effects_are_settled_one_by_one() {
+    let mut world = given(EffectClass::None);
+    world.claim(0, "pay", "w1").expect("it is ready");
+    let at = world.attempt_of("pay");
+    for name in ["mail", "page"] {
+        world.intend(0, &at, name, EffectClass::Irreversible).expect("it may be sent");
+    }
+    fall_silent(&mut world, &at);
+    let unnamed = world.answer(Some("pay"), Answer::Happened);
+    assert!(matches!(unnamed, Err(Refusal::NotApplicable { .. })), "{unnamed:?}");
+    assert_eq!(world.confirm(0, &at, "mail"), Ok(true));
+    assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+    assert_eq!(world.answer(Some("pay"), Answer::Happened), Ok(true));
+    assert_eq!(world.word("pay"), "ready");
+    world.drive();
+}
+
+#[test]
+fn nobody_else_speaks_of_an_effect() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    let other = Attempt { worker: "w9".to_owned().try_into().expect("a name"), ..at.clone() };
+    assert!(matches!(world.confirm(0, &other, MAIN), Err(Refusal::Effect { .. })));
+    assert!(matches!(world.confirm(0, &at, "other"), Err(Refusal::Effect { .. })));
+    assert_eq!(world.confirm(0, &at, MAIN), Ok(true));
+}
