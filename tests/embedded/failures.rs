@@ -25,7 +25,8 @@ fn failing(id: &str, script: &str, extra: Value) -> Value {
 }
 
 fn answer(step: Option<&str>, answer: Answer) -> Command {
-    Command::Answer { step: step.map(|id| StepId::new(id).unwrap()), answer, note: None }
+    let step = step.map(|id| StepId::new(id).unwrap());
+    Command::Answer { step, answer, note: None, effect: None, receipt: None }
 }
 
 #[tokio::test(flavor = "multi_thread")]

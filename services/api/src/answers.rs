@@ -7,7 +7,8 @@ use axum::http::HeaderMap;
 use standfast_domain::decide::Command;
 use standfast_domain::hold::Answer;
 use standfast_domain::ids::StepId;
-use standfast_domain::record::{Key, Record};
+use standfast_domain::json::{DEPTH_MAX, check_value};
+use standfast_domain::record::{Key, Payload, Record};
 use standfast_domain::refusal::Refusal;
 use standfast_engine::EngineError;
 use standfast_protocol::holds::{AnswerRequest, Answered};
@@ -95,10 +96,30 @@ async fn answer(
 ) -> Result<Json<Answered>, Fail> {
     check_note(request.note.as_deref(), "/note")?;
     let Some(answer) = Answer::parse(&request.answer) else {
-        let message = "expected one of the hold's answers: `retry`, `skip` or `stop`";
-        return Err(bad_parameter("/answer", message));
+        let words: Vec<&str> = Answer::ALL.iter().map(|answer| answer.as_str()).collect();
+        let message = format!("expected one of the hold's answers, of {}", names(&words));
+        return Err(bad_parameter("/answer", &message));
     };
-    let command = Command::Answer { step: step.clone(), answer, note: request.note };
+    if request.receipt.is_some() && answer != Answer::Happened {
+        return Err(bad_parameter("/receipt", "only `happened` takes a receipt"));
+    }
+    if request.effect.is_some() && !matches!(answer, Answer::Happened | Answer::NotHappened) {
+        let message = "only `happened` and `not_happened` speak of one effect";
+        return Err(bad_parameter("/effect", message));
+    }
+    let fault = request.receipt.as_ref().and_then(|receipt| {
+        check_value(receipt, DEPTH_MAX).first().map(|fault| fault.message.clone())
+    });
+    if let Some(message) = fault {
+        return Err(bad_parameter("/receipt", &message));
+    }
+    let command = Command::Answer {
+        step: step.clone(),
+        answer,
+        note: request.note,
+        effect: request.effect,
+        receipt: request.receipt.map(Payload::Inline),
+    };
     let mut wants = vec![Key::Header];
     wants.extend(step.iter().flat_map(|step| [Key::Step(step.clone()), Key::Claim(step.clone())]));
     let actor = caller.principal().clone();

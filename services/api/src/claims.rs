@@ -303,7 +303,8 @@ async fn report(api: &Api, task: &TaskId, at: &Attempt, outcome: Outcome) -> Res
                 FailureClass::Cancelled => Class::Cancelled,
             };
             let retry_after = retry_after_ms.map(Span::from_millis);
-            Report::Failed { class, message, retry_after, output, cost_usd_micros }
+            let not_landed = None;
+            Report::Failed { class, message, retry_after, output, cost_usd_micros, not_landed }
         }
     })
 }

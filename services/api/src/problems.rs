@@ -145,9 +145,10 @@ impl From<Refusal> for Fail {
             Refusal::InvalidPlan(faults) => return invalid_plan(faults),
             Refusal::KeyReused(_) => ProblemKind::KeyReused,
             Refusal::Fenced { .. } => ProblemKind::Fenced,
-            Refusal::NotClaimable { .. } | Refusal::NotApplicable { .. } | Refusal::Ended(_) => {
-                ProblemKind::NotApplicable
-            }
+            Refusal::NotClaimable { .. }
+            | Refusal::NotApplicable { .. }
+            | Refusal::Effect { .. }
+            | Refusal::Ended(_) => ProblemKind::NotApplicable,
             Refusal::Forbidden(_) => ProblemKind::Forbidden,
         };
         Self::new(kind, detail)

@@ -315,9 +315,10 @@ fn refusal_problem(refusal: &Refusal) -> Refused {
         Refusal::NoTask(_) | Refusal::NoStep(_) => ProblemKind::NotFound,
         Refusal::Forbidden(_) => ProblemKind::Forbidden,
         Refusal::Fenced { .. } => ProblemKind::Fenced,
-        Refusal::NotClaimable { .. } | Refusal::NotApplicable { .. } | Refusal::Ended(_) => {
-            ProblemKind::NotApplicable
-        }
+        Refusal::NotClaimable { .. }
+        | Refusal::NotApplicable { .. }
+        | Refusal::Effect { .. }
+        | Refusal::Ended(_) => ProblemKind::NotApplicable,
     };
     refused(kind, refusal.to_string())
 }

@@ -234,6 +234,7 @@ fn failed(failure: Failure) -> Report {
         retry_after: failure.retry_after.map(millis),
         output: failure.output.unwrap_or_default(),
         cost_usd_micros: failure.cost_usd_micros,
+        not_landed: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use standfast_domain::record::EffectClass;
 use standfast_engine::submission::Handlers;
 
 use crate::handlers::Handler;
@@ -36,5 +37,9 @@ impl Handlers for BuiltinHandlers {
     fn check(&self, handler: &str, with: &Value) -> Option<Vec<(String, String)>> {
         let faults = self.handlers.get(handler)?.check(with);
         Some(faults.into_iter().map(|fault| (fault.pointer, fault.message)).collect())
+    }
+
+    fn effect_class(&self, handler: &str, with: &Value) -> Result<EffectClass, String> {
+        self.handlers.get(handler).map_or(Ok(EffectClass::None), |handler| handler.effect(with))
     }
 }

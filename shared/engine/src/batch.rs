@@ -209,7 +209,7 @@ mod tests {
     use serde_json::json;
     use standfast_domain::decide::Resolution;
     use standfast_domain::ids::{StepId, TaskId};
-    use standfast_domain::record::{Record, StepState};
+    use standfast_domain::record::{EffectClass, Record, StepState};
     use standfast_domain::time::Span;
 
     use super::*;
@@ -220,6 +220,10 @@ mod tests {
     impl Handlers for AnyHandler {
         fn check(&self, _: &str, _: &serde_json::Value) -> Option<Vec<(String, String)>> {
             Some(Vec::new())
+        }
+
+        fn effect_class(&self, _: &str, _: &serde_json::Value) -> Result<EffectClass, String> {
+            Ok(EffectClass::None)
         }
     }
 
@@ -253,7 +257,7 @@ mod tests {
         view.load(state, Some(Record::Step(again)), Some(CommitId(1)));
         view.load(Key::Gate, None, None);
         view.load(resolution.clone(), None, None);
-        let stale = Resolution::Run { with: Some(json!({"n": 1})) };
+        let stale = Resolution::Run { with: Some(json!({"n": 1})), check: None };
         decided(&mut view, &Command::ReleaseStep { step, resolution: stale }, 2);
         let found = view.get(&resolution).expect("it is known");
         assert_eq!(found, Some(&Record::Value(json!({"n": 7}))));

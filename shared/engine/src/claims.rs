@@ -15,12 +15,15 @@ use standfast_domain::index::{parse_ready_member, ready_index};
 use standfast_domain::json::{DEPTH_MAX, OUTPUT_INLINE_BYTES_MAX, check_value};
 use standfast_domain::outcome::{ARTIFACTS_MAX, Artifact, Failure, FailureClass, Outcome, Success};
 use standfast_domain::plan::{StepPlan, Uses};
-use standfast_domain::record::{AttemptLog, Definition, Key, Payload, Record};
+use standfast_domain::record::{
+    AttemptLog, Definition, Key, LastAttempt, NotLanded, Payload, Record,
+};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{SPAN_MAX, Span, Time};
 use standfast_domain::view::{Attempt, View};
 
 use crate::blobs::Blobs;
+use crate::effects::{DeclaredEffect, relaxed};
 use crate::ports::{Load, Range, StoreError};
 use crate::registry::Registry;
 use crate::submission::{Handlers, prepare_added};
@@ -85,6 +88,8 @@ pub struct Claimed {
     pub artifact: Option<String>,
     /// Artifacts of the steps it needs.
     pub inputs: Vec<(StepId, Artifact)>,
+    /// What it changes outside.
+    pub effect: Option<DeclaredEffect>,
     /// W3C trace context of the submission.
     pub traceparent: Option<String>,
 }
@@ -129,14 +134,22 @@ pub enum Report {
         output: Value,
         /// What it cost.
         cost_usd_micros: u64,
+        /// How it is known that the step's declared effect has not happened.
+        not_landed: Option<NotLanded>,
     },
 }
 
 impl Report {
     /// Makes a failure with nothing but a class and a text.
     pub fn failed(class: FailureClass, message: impl Into<String>) -> Self {
-        let (message, output) = (message.into(), Value::Null);
-        Self::Failed { class, message, retry_after: None, output, cost_usd_micros: 0 }
+        Self::Failed {
+            class,
+            message: message.into(),
+            retry_after: None,
+            output: Value::Null,
+            cost_usd_micros: 0,
+            not_landed: None,
+        }
     }
 }
 
@@ -208,7 +221,9 @@ impl Claims {
             view.load(key, record, None);
         }
         let inputs = self.inputs(&view, &definition).await?;
-        claimed(&view, ask, &definition, inputs).map_err(broken)
+        let mut claimed = claimed(&view, ask, &definition, inputs).map_err(broken)?;
+        claimed.effect = self.declared_effect(&ask.task, &definition, state.round).await?;
+        Ok(claimed)
     }
 
     fn more_keys(&self, definition: &Definition, round: u32, resolved: bool) -> Vec<Key> {
@@ -273,7 +288,8 @@ impl Claims {
     }
 
     /// Takes an attempt's outcome. Telling it again after a lost answer is accepted; from
-    /// anyone but the holder of the attempt it is refused as fenced.
+    /// anyone but the holder of the attempt it is refused as fenced; that the last holder told
+    /// it too late is recorded, and what it cost counts.
     pub async fn complete(
         &self,
         task: &TaskId,
@@ -283,9 +299,20 @@ impl Claims {
     ) -> Result<(), EngineError> {
         let (outcome, added, cost_usd_micros) = self.checked(task, &at.step, report).await?;
         let outcome = Box::new(outcome);
+        let (step, attempt, worker) = (at.step.clone(), at.attempt, at.worker.clone());
         let command = Command::CompleteAttempt { at, outcome, added, cost_usd_micros };
-        self.engine.execute(task, command, actor, Vec::new()).await?;
-        Ok(())
+        let wants = vec![Key::Step(step.clone())];
+        let mut done = self.engine.execute(task, command, actor, wants).await?;
+        let last = match done.records.remove(&Key::Step(step.clone())).flatten() {
+            Some(Record::Step(state)) => state.last,
+            _ => None,
+        };
+        let late =
+            |last: LastAttempt| last.late && last.attempt == attempt && last.worker == worker;
+        match last.is_some_and(late) {
+            true => Err(Refusal::Fenced { step, attempt }.into()),
+            false => Ok(()),
+        }
     }
 
     /// Takes an attempt back uncharged; another worker may start the step at once.
@@ -375,12 +402,12 @@ impl Claims {
             Ok((Outcome::Failed(failure), Vec::new(), cost))
         };
         match report {
-            Report::Failed { class, message, retry_after, output, cost_usd_micros } => {
+            Report::Failed { class, message, retry_after, output, cost_usd_micros, not_landed } => {
                 let small = serde_json::to_vec(&output).map_or(0, |bytes| bytes.len());
                 let output = if small <= OUTPUT_INLINE_BYTES_MAX { output } else { Value::Null };
                 // A wait beyond what timers may take has no date that can be shown.
                 let retry_after = retry_after.map(|wait| wait.min(SPAN_MAX));
-                let failure = Failure { class, message, retry_after, output };
+                let failure = Failure { class, message, retry_after, output, not_landed };
                 Ok((Outcome::Failed(failure), Vec::new(), cost_usd_micros))
             }
             Report::Succeeded { output, artifacts, cost_usd_micros, checkpoint, then } => {
@@ -419,6 +446,13 @@ impl Claims {
             .registry
             .check(|announced| prepare_added(then, step, true, handlers, announced))
             .await?;
+        let mut prepared = prepared;
+        if let Ok((steps, _)) = &prepared {
+            let faults = relaxed(steps, "/then");
+            if !faults.is_empty() && !self.engine.may_record_intents().await? {
+                prepared = Err(faults);
+            }
+        }
         if let Ok((steps, _)) = &prepared {
             self.engine.know_queues(steps.iter().map(|step| &step.queue)).await?;
         }
@@ -430,7 +464,7 @@ impl Claims {
         }))
     }
 
-    async fn payload(
+    pub(crate) async fn payload(
         &self,
         task: &TaskId,
         output: Value,
@@ -516,6 +550,7 @@ fn claimed(
         length: claim.length,
         artifact: definition.plan.artifact.clone(),
         inputs,
+        effect: None,
         traceparent: view.meta()?.traceparent.clone(),
     })
 }

@@ -12,6 +12,7 @@ use standfast_domain::stage::Wake;
 use standfast_domain::time::Time;
 use tokio::sync::{broadcast, mpsc};
 
+use crate::effects::Durability;
 use crate::ports::{Broker, Clock, Destination, Ids, Load, Message, Store, StoreError};
 use crate::time::StoreTime;
 
@@ -60,6 +61,7 @@ pub(crate) struct Core {
     later: mpsc::UnboundedSender<Later>,
     changed: broadcast::Sender<TaskId>,
     pub counters: Counters,
+    pub durability: Durability,
 }
 
 impl Core {
@@ -73,8 +75,10 @@ impl Core {
         let (later, later_receiver) = mpsc::unbounded_channel();
         let (changed, _) = broadcast::channel(CHANGED_BUFFER);
         let (time, counters) = (StoreTime::default(), Counters::default());
+        let durability = Durability::default();
         let core =
-            Arc::new(Self { store, broker, clock, ids, time, wakes, later, changed, counters });
+            Self { store, broker, clock, ids, time, wakes, later, changed, counters, durability };
+        let core = Arc::new(core);
         tokio::spawn(publish_wakes(Arc::downgrade(&core), wakes_receiver));
         (core, later_receiver)
     }

@@ -84,6 +84,7 @@ impl Engine {
 
     /// Accepts a task; gives its id and whether it is new.
     pub async fn submit(&self, mut submission: Submission) -> Result<(TaskId, bool), EngineError> {
+        self.check_durability(&submission).await?;
         let steps = submission.plan.steps.iter().chain(&submission.plan.finally);
         self.know_queues(steps.map(|step| &step.queue)).await?;
         let by = submission.submitted_by.clone();
@@ -160,6 +161,10 @@ impl Engine {
         let now = self.core.store.now().await?;
         self.core.heard(now);
         Ok(now)
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
     }
 
     /// Gives 16 random bytes.

@@ -6,6 +6,7 @@ mod birth;
 pub mod blobs;
 pub mod claims;
 mod core;
+pub mod effects;
 mod engine;
 pub mod installation;
 mod lane;

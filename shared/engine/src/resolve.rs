@@ -16,14 +16,17 @@ use standfast_expressions::{
     ArtifactView, Context, Expression, References, StepView, find_faults_and_references, resolve,
 };
 
+/// Where the input of an effect's check stands within its step.
+const CHECK_WITH: &str = "effect/check/with";
+
 /// Evaluates a step that is about to be released. A step that will not be is not evaluated.
 pub fn resolution(view: &View, step: &StepId, now: Time) -> Result<Resolution, Halt> {
     let Some(definition) = to_resolve(view, step)? else {
-        return Ok(Resolution::Run { with: None });
+        return Ok(Resolution::Run { with: None, check: None });
     };
     if !definition.templated {
         return Ok(match definition.plan.uses {
-            Uses::Handler(_) => Resolution::Run { with: None },
+            Uses::Handler(_) => Resolution::Run { with: None, check: None },
             Uses::Timer => timer(&definition.plan.with, now),
         });
     }
@@ -48,9 +51,15 @@ fn evaluate(view: &View, definition: &Definition, now: Time) -> Result<Resolutio
         }
         None => None,
     };
-    let (mut references, faults) = find_faults_and_references(&plan.with, "with");
-    if let Some((pointer, fault)) = faults.first() {
-        return Ok(Resolution::Fault { message: format!("{pointer}: {}", fault.message) });
+    let check = plan.effect.as_ref().and_then(|effect| effect.check.as_ref());
+    let mut references = References::default();
+    let inputs = [Some((&plan.with, "with")), check.map(|check| (&check.with, CHECK_WITH))];
+    for (input, place) in inputs.iter().flatten() {
+        let (found, faults) = find_faults_and_references(input, place);
+        if let Some((pointer, fault)) = faults.first() {
+            return Ok(Resolution::Fault { message: format!("{pointer}: {}", fault.message) });
+        }
+        references.merge(&found);
     }
     if let Some(expression) = &condition {
         references.merge(expression.references());
@@ -66,20 +75,24 @@ fn evaluate(view: &View, definition: &Definition, now: Time) -> Result<Resolutio
             }
         }
     }
-    if !standfast_expressions::has_templates(&plan.with) {
-        return Ok(match plan.uses {
-            Uses::Handler(_) => Resolution::Run { with: None },
-            Uses::Timer => timer(&plan.with, now),
-        });
+    let check = match check.map(|check| resolved(&check.with, CHECK_WITH, &context)).transpose() {
+        Ok(check) => check.flatten(),
+        Err(fault) => return Ok(fault),
+    };
+    Ok(match (resolved(&plan.with, "with", &context), &plan.uses) {
+        (Ok(with), Uses::Handler(_)) => Resolution::Run { with, check },
+        (Ok(with), Uses::Timer) => timer(with.as_ref().unwrap_or(&plan.with), now),
+        (Err(fault), _) => fault,
+    })
+}
+
+/// Resolves an input; `None` if it holds no template.
+fn resolved(input: &Value, place: &str, context: &Context) -> Result<Option<Value>, Resolution> {
+    if !standfast_expressions::has_templates(input) {
+        return Ok(None);
     }
-    Ok(match resolve(&plan.with, &context, "with") {
-        Ok(with) => match plan.uses {
-            Uses::Handler(_) => Resolution::Run { with: Some(with) },
-            Uses::Timer => timer(&with, now),
-        },
-        Err((pointer, fault)) => {
-            Resolution::Fault { message: format!("{pointer}: {}", fault.message) }
-        }
+    resolve(input, context, place).map(Some).map_err(|(pointer, fault)| Resolution::Fault {
+        message: format!("{pointer}: {}", fault.message),
     })
 }
 

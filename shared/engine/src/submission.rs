@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use standfast_domain::canonical::digest_hex;
 use standfast_domain::decide::{Addition, Submission};
 use standfast_domain::ids::{Principal, StepId};
-use standfast_domain::plan::{Fault, Plan, StepPlan, Uses, read};
+use standfast_domain::plan::{EffectPlan, Fault, Plan, StepPlan, Uses, read};
+use standfast_domain::record::EffectClass;
 use standfast_domain::time::Span;
 use standfast_expressions::{Expression, References, find_faults_and_references};
 
@@ -19,6 +20,11 @@ pub trait Handlers: Send + Sync {
     /// Checks a step's `with` against a built-in handler; `None`: it is not a built-in one.
     /// Values that hold templates are left alone. Gives pointers within `with`.
     fn check(&self, handler: &str, with: &Value) -> Option<Vec<(String, String)>>;
+
+    /// Gives the class of what a step of this handler changes outside unless its plan says
+    /// otherwise; an error where the plan must say it. Handlers that are not built in declare
+    /// their effects themselves, so theirs is `none`.
+    fn effect_class(&self, handler: &str, with: &Value) -> Result<EffectClass, String>;
 }
 
 /// What comes with a submitted body.
@@ -45,12 +51,14 @@ pub fn prepare(
 ) -> Result<Submission, Vec<Fault>> {
     let draft = read::read(&submitted.body);
     let mut faults = draft.faults;
-    let plan = draft.plan;
+    let mut plan = draft.plan;
     let sha256 = digest_hex(&json!({ "plan": submitted.body, "dir": submitted.plan_dir }));
     let check =
         Check { handlers, announced, plan_dir: submitted.plan_dir.is_some(), added_by: None };
     let steps = check.steps(&plan.steps, "/steps", &mut faults);
     let finally = check.finally(&plan, &mut faults);
+    check.effects(&mut plan.steps, "/steps", &mut faults);
+    check.effects(&mut plan.finally, "/finally", &mut faults);
     if let Some(text) = &plan.complete_when {
         let all: BTreeSet<&str> = plan.steps.iter().map(|step| step.id.as_str()).collect();
         match Expression::parse(text) {
@@ -102,9 +110,10 @@ pub fn prepare_added(
     handlers: &dyn Handlers,
     announced: &BTreeSet<String>,
 ) -> Result<(Vec<StepPlan>, Vec<Addition>), Vec<Fault>> {
-    let (steps, mut faults) = read::read_added_steps(then, "/then");
+    let (mut steps, mut faults) = read::read_added_steps(then, "/then");
     let check = Check { handlers, announced, plan_dir, added_by: Some(by.clone()) };
     let additions = check.steps(&steps, "/then", &mut faults);
+    check.effects(&mut steps, "/then", &mut faults);
     if faults.is_empty() { Ok((steps, additions)) } else { Err(faults) }
 }
 
@@ -193,15 +202,78 @@ impl Check<'_> {
                 Err(fault) => faults.push(at(place, fault.message)),
             }
         }
-        let place = format!("{base}/with");
-        let (references, found) = find_faults_and_references(&step.with, &place);
-        addition.templated |= standfast_expressions::has_templates(&step.with);
-        faults.extend(found.into_iter().map(|(pointer, fault)| at(pointer, fault.message)));
-        self.references(&references, &place, reachable, faults);
+        let check = step.effect.as_ref().and_then(|effect| effect.check.as_ref());
+        let check = check.map(|check| (&check.with, format!("{base}/effect/check/with")));
+        for (input, place) in [(&step.with, format!("{base}/with"))].into_iter().chain(check) {
+            let (references, found) = find_faults_and_references(input, &place);
+            addition.templated |= standfast_expressions::has_templates(input);
+            faults.extend(found.into_iter().map(|(pointer, fault)| at(pointer, fault.message)));
+            self.references(&references, &place, reachable, faults);
+        }
         if let Uses::Handler(handler) = &step.uses {
             self.handler(handler.as_str(), &step.with, base, faults);
         }
         addition
+    }
+
+    /// Fills in what each step changes outside, and checks what its author says of that.
+    fn effects(&self, steps: &mut [StepPlan], base: &str, faults: &mut Vec<Fault>) {
+        for (n, step) in steps.iter_mut().enumerate() {
+            let Uses::Handler(handler) = &step.uses else { continue };
+            let built_in = self.handlers.check(handler.as_str(), &step.with).is_some();
+            let place = format!("{base}/{n}/effect");
+            if let Some(effect) = &step.effect {
+                self.check_plan(effect, built_in, &place, faults);
+                continue;
+            }
+            match self.handlers.effect_class(handler.as_str(), &step.with) {
+                Ok(EffectClass::None) => {}
+                Ok(class) => {
+                    let (target, says, check) = (None, None, None);
+                    step.effect = Some(EffectPlan { class, target, says, check });
+                }
+                Err(why) => faults.push(at(place, why)),
+            }
+        }
+    }
+
+    /// The check of an effect: of a step whose handler cannot check by itself, by a handler
+    /// that is built in too and changes nothing.
+    fn check_plan(
+        &self,
+        effect: &EffectPlan,
+        built_in: bool,
+        place: &str,
+        faults: &mut Vec<Fault>,
+    ) {
+        let Some(check) = &effect.check else {
+            if built_in && effect.class == EffectClass::Checkable {
+                faults.push(at(place, "a `checkable` effect needs a `check`"));
+            }
+            return;
+        };
+        let place = format!("{place}/check");
+        if !built_in {
+            faults.push(at(
+                place,
+                "only steps of built-in handlers have one: others check \
+                                   their effects themselves",
+            ));
+            return;
+        }
+        let name = check.uses.as_str();
+        match self.handlers.check(name, &check.with) {
+            Some(found) => faults
+                .extend(found.into_iter().map(|(at_, why)| at(format!("{place}/with{at_}"), why))),
+            None => {
+                let message = format!("expected `exec` or `http`, found `{name}`");
+                faults.push(at(format!("{place}/uses"), message));
+                return;
+            }
+        }
+        if self.handlers.effect_class(name, &check.with) != Ok(EffectClass::None) {
+            faults.push(at(place, "a check must not change anything: use GET or HEAD"));
+        }
     }
 
     fn handler(&self, name: &str, with: &Value, base: &str, faults: &mut Vec<Fault>) {

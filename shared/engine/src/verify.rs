@@ -128,23 +128,36 @@ async fn load_immutable(
     Ok(())
 }
 
-/// Compares the digest of an output that an event names with the record.
+/// Compares the digest of an output or receipt that an event names with the record.
 async fn wrong_digest(
     engine: &Engine,
     task: &TaskId,
     change: &Change,
 ) -> Result<Option<String>, EngineError> {
-    let Change::StepSucceeded { step, round, output_sha256, .. } = change else {
-        return Ok(None);
+    let (step, key, sha256, what) = match change {
+        Change::StepSucceeded { step, round, output_sha256, .. } => {
+            (step, Key::Output(step.clone(), *round), output_sha256, "output")
+        }
+        Change::EffectLanded {
+            step, name, generation, receipt_sha256, output_round: None, ..
+        } => {
+            let key = Key::Receipt(step.clone(), name.clone(), *generation);
+            (step, key, receipt_sha256, "receipt")
+        }
+        _ => return Ok(None),
     };
-    let key = Key::Output(step.clone(), *round);
     let record = engine.read(task, std::slice::from_ref(&key)).await?.remove(&key).flatten();
     let Some(Record::Payload(payload)) = record else {
-        return Ok(Some(format!("the output of step `{step}` is missing")));
+        return Ok(Some(format!("the {what} of step `{step}` is missing")));
     };
     let value = serde_json::to_value(&payload).unwrap_or_default();
-    let same = standfast_domain::canonical::digest_hex(&value) == *output_sha256;
-    Ok((!same).then(|| format!("the output of step `{step}` is not the one that was recorded")))
+    let same = standfast_domain::canonical::digest_hex(&value) == *sha256;
+    Ok((!same).then(|| format!("the {what} of step `{step}` is not the one that was recorded")))
+}
+
+/// True for records that the log gives whole.
+fn is_folded(key: &Key) -> bool {
+    matches!(key, Key::Header | Key::Gate | Key::Step(_) | Key::Effects(_))
 }
 
 /// Compares what the log gives with what is stored, record by record.
@@ -155,7 +168,7 @@ async fn compare(
 ) -> Result<Option<String>, EngineError> {
     let folded: Vec<(Key, Option<Record>)> = view
         .changes()
-        .filter(|(key, _, _)| matches!(key, Key::Header | Key::Gate | Key::Step(_)))
+        .filter(|(key, _, _)| is_folded(key))
         .map(|(key, _, now)| (key.clone(), now.cloned()))
         .collect();
     let keys: Vec<Key> = folded.iter().map(|(key, _)| key.clone()).collect();

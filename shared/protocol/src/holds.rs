@@ -70,6 +70,19 @@ pub struct AnswerRequest {
     /// Why, for the history; at most [`crate::limits::NOTE_BYTES_MAX`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// With `happened` or `not_happened`: which effect, where several are uncertain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<String>,
+    /// With `happened`: what the outside world answered; later steps read it as the output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<serde_json::Value>,
+}
+
+impl AnswerRequest {
+    /// Makes an answer that is only a word.
+    pub fn new(answer: impl Into<String>) -> Self {
+        Self { answer: answer.into(), note: None, effect: None, receipt: None }
+    }
 }
 
 /// What an answer led to.

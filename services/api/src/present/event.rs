@@ -62,12 +62,7 @@ mod tests {
         assert_eq!((view.sequence, view.kind.as_str()), (5, "retry_scheduled"));
         assert_eq!(view.step.as_deref(), Some("a"));
         assert_eq!(view.data, serde_json::json!({"due": "1970-01-01T00:00:01.000Z"}));
-        let hold = Hold {
-            reason: HoldReason::Timer,
-            message: "m".into(),
-            since: Time(0),
-            due: Some(Time(5)),
-        };
+        let hold = Hold { due: Some(Time(5)), ..Hold::new(HoldReason::Timer, "m", Time(0)) };
         let view = show(Change::StepHeld { step, hold });
         assert_eq!(view.data["hold"]["due"], "1970-01-01T00:00:00.005Z");
     }

@@ -42,7 +42,9 @@ fn ends_by(base: &Base, reason: HoldReason) -> Vec<String> {
         HoldReason::Paused
         | HoldReason::Failures
         | HoldReason::WorkerDied
-        | HoldReason::Verification => Vec::new(),
+        | HoldReason::Verification
+        | HoldReason::UncertainEffect
+        | HoldReason::EffectChanged => Vec::new(),
     };
     by.push(base.meta.owner.to_string());
     by.extend(base.meta.operators.iter().map(ToString::to_string));
@@ -64,8 +66,17 @@ fn answer_view(
 
 /// Writes the command that gives an answer.
 fn command(base: &Base, step: Option<&StepId>, answer: Answer) -> String {
+    let receipt = match answer {
+        Answer::Happened => " --receipt '{…}'",
+        Answer::Retry
+        | Answer::Skip
+        | Answer::NotHappened
+        | Answer::Keep
+        | Answer::SendAlso
+        | Answer::Stop => "",
+    };
     match step {
-        Some(step) => format!("standfast answer {}/{step} {answer}", base.task),
+        Some(step) => format!("standfast answer {}/{step} {answer}{receipt}", base.task),
         None => format!("standfast answer {} {answer}", base.task),
     }
 }
@@ -77,7 +88,11 @@ fn effect(step: Option<&StepId>, reason: HoldReason, answer: Answer) -> String {
         Answer::Retry => match reason {
             HoldReason::Verification => "checks again whether the task is complete".to_owned(),
             HoldReason::Paused => "lifts the pause; steps that are ready start".to_owned(),
-            HoldReason::Timer | HoldReason::Failures | HoldReason::WorkerDied => {
+            HoldReason::Timer
+            | HoldReason::Failures
+            | HoldReason::WorkerDied
+            | HoldReason::UncertainEffect
+            | HoldReason::EffectChanged => {
                 format!("runs `{name}` again, with all its attempts")
             }
         },
@@ -86,10 +101,22 @@ fn effect(step: Option<&StepId>, reason: HoldReason, answer: Answer) -> String {
                 "completes the task although the check does not hold".to_owned()
             }
             HoldReason::Timer => "ends the wait now".to_owned(),
-            HoldReason::Paused | HoldReason::Failures | HoldReason::WorkerDied => {
+            HoldReason::Paused
+            | HoldReason::Failures
+            | HoldReason::WorkerDied
+            | HoldReason::UncertainEffect
+            | HoldReason::EffectChanged => {
                 format!("leaves `{name}` out and goes on with what needs it")
             }
         },
+        Answer::Happened => format!("takes it as done; `{name}` goes on without sending it again"),
+        Answer::NotHappened => {
+            format!("takes it as not done; `{name}` sends the stored request, under the same key")
+        }
+        Answer::Keep => format!("`{name}` goes on with the receipt of what was sent before"),
+        Answer::SendAlso => {
+            format!("`{name}` sends the changed request too, under a key of its own")
+        }
         Answer::Stop => "stops the whole task: halt".to_owned(),
     }
 }
@@ -105,12 +132,7 @@ mod tests {
     fn a_hold_names_who_ends_it_and_how() {
         let base = base();
         let step = StepId::new("pay").unwrap();
-        let hold = Hold {
-            reason: HoldReason::Failures,
-            message: "it\u{1b}broke".into(),
-            since: Time(0),
-            due: None,
-        };
+        let hold = Hold::new(HoldReason::Failures, "it\u{1b}broke", Time(0));
         let view = view(&base, Some(&step), &hold);
         assert_eq!(view.ends_by, ["user:ana", "group:finance"]);
         assert_eq!(view.suggested.as_deref(), Some("retry"));
@@ -123,12 +145,7 @@ mod tests {
 
     #[test]
     fn a_timer_ends_by_itself_and_suggests_nothing() {
-        let hold = Hold {
-            reason: HoldReason::Timer,
-            message: String::new(),
-            since: Time(0),
-            due: Some(Time(1)),
-        };
+        let hold = Hold { due: Some(Time(1)), ..Hold::new(HoldReason::Timer, "", Time(0)) };
         let view = view(&base(), None, &hold);
         assert_eq!(view.ends_by[0], "the timer");
         assert_eq!((view.suggested, view.then.as_deref()), (None, Some("go_on")));

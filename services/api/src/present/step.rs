@@ -213,12 +213,7 @@ mod tests {
     }
 
     fn held() -> Record {
-        let hold = Hold {
-            reason: HoldReason::Failures,
-            message: String::new(),
-            since: Time(0),
-            due: None,
-        };
+        let hold = Hold::new(HoldReason::Failures, "", Time(0));
         record(Status::Held { hold })
     }
 

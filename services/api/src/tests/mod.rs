@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use serde_json::{Value, json};
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::ids::Principal;
+use standfast_domain::record::EffectClass;
 use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
 use standfast_engine::claims::Claims;
@@ -37,6 +38,10 @@ struct Echo;
 impl Handlers for Echo {
     fn check(&self, handler: &str, _: &Value) -> Option<Vec<(String, String)>> {
         (handler == "echo").then(Vec::new)
+    }
+
+    fn effect_class(&self, _: &str, _: &Value) -> Result<EffectClass, String> {
+        Ok(EffectClass::None)
     }
 }
 

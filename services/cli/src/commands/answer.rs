@@ -1,6 +1,7 @@
 //! `standfast answer`: ends a hold.
 
 use clap::Args;
+use standfast_domain::json::{Limits, read};
 use standfast_protocol::holds::AnswerRequest;
 
 use crate::connect::{Missing, Place, connect};
@@ -15,6 +16,8 @@ use crate::text;
 Examples:
   standfast answer t07-4k9v2mq8r5x1c/draft retry
   standfast answer t07-4k9v2mq8r5x1c/draft skip --note \"written by hand\"
+  standfast answer t2c-81hx0qm4z6w3e/pay happened --receipt '{\"id\": \"ch_55\"}'
+  standfast answer t2c-81hx0qm4z6w3e/pay not_happened
 
 What may be answered is in `standfast explain TASK`.")]
 pub struct AnswerArgs {
@@ -26,6 +29,12 @@ pub struct AnswerArgs {
     /// Why, for the history
     #[arg(long)]
     note: Option<String>,
+    /// With happened: what the outside world answered, as JSON
+    #[arg(long, value_name = "JSON")]
+    receipt: Option<String>,
+    /// With happened and not_happened: which effect, if several are uncertain
+    #[arg(long, value_name = "NAME")]
+    effect: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -37,7 +46,9 @@ pub struct AnswerArgs {
 pub async fn execute(args: AnswerArgs) -> Result<Exit, Failure> {
     let (task, step) = split(&args.held);
     let connection = connect(&args.place, Missing::Refuse).await?;
-    let request = AnswerRequest { answer: args.answer, note: args.note };
+    let receipt = args.receipt.as_deref().map(receipt).transpose()?;
+    let request =
+        AnswerRequest { answer: args.answer, note: args.note, effect: args.effect, receipt };
     let answered = connection.client.answer(task, step, &request).await?;
     let works = connection.own.is_none();
     connection.close().await;
@@ -57,6 +68,14 @@ pub async fn execute(args: AnswerArgs) -> Result<Exit, Failure> {
         look::note(&format!("nobody works on this state now; go on with: {command}"));
     }
     Ok(Exit::Completed)
+}
+
+/// Reads a receipt as strictly as a plan.
+fn receipt(text: &str) -> Result<serde_json::Value, Failure> {
+    read(text.as_bytes(), Limits::OUTPUT_INLINE).map_err(|faults| {
+        let faults = faults.into_iter().map(|fault| (fault.pointer, fault.message));
+        Failure::usage("the receipt is not acceptable JSON").with_faults(faults)
+    })
 }
 
 fn split(held: &str) -> (&str, Option<&str>) {

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 use standfast_domain::ids::Principal;
 use standfast_domain::plan::schema::plan_schema;
+use standfast_domain::record::EffectClass;
 use standfast_engine::submission::{Handlers, RETENTION_DEFAULT, Submitted, prepare};
 
 use crate::exit::Exit;
@@ -85,5 +86,9 @@ struct BuiltIn;
 impl Handlers for BuiltIn {
     fn check(&self, handler: &str, with: &Value) -> Option<Vec<(String, String)>> {
         crate::wiring::handlers::check(handler, with)
+    }
+
+    fn effect_class(&self, handler: &str, with: &Value) -> Result<EffectClass, String> {
+        crate::wiring::handlers::effect_class(handler, with)
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use standfast_domain::record::EffectClass;
 use standfast_engine::submission::Handlers;
 use standfast_worker::BuiltinHandlers;
 use standfast_worker::handlers::Handler;
@@ -27,5 +28,14 @@ pub fn check(handler: &str, with: &Value) -> Option<Vec<(String, String)>> {
         Ok(handlers) => handlers.check(handler, with),
         // Without an HTTP client nothing can be said about `with`; the server will.
         Err(_) => Some(Vec::new()),
+    }
+}
+
+/// Gives the class of what a step of a built-in handler changes outside unless its plan says
+/// otherwise.
+pub fn effect_class(handler: &str, with: &Value) -> Result<EffectClass, String> {
+    match built_in("", false) {
+        Ok(handlers) => handlers.effect_class(handler, with),
+        Err(_) => Ok(EffectClass::None),
     }
 }

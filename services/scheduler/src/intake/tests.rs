@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use serde_json::json;
 use standfast_brokers::in_process::InProcessBroker;
+use standfast_domain::record::EffectClass;
 use standfast_engine::ports::Acker;
 use standfast_engine::submission::RETENTION_DEFAULT;
 use standfast_engine::time::{SystemClock, SystemIds};
@@ -16,6 +17,10 @@ struct Echo;
 impl Handlers for Echo {
     fn check(&self, handler: &str, _: &Value) -> Option<Vec<(String, String)>> {
         (handler == "echo").then(Vec::new)
+    }
+
+    fn effect_class(&self, _: &str, _: &Value) -> Result<EffectClass, String> {
+        Ok(EffectClass::None)
     }
 }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use standfast_domain::record::EffectClass;
 use tokio_util::sync::CancellationToken;
 
 /// Bytes of what one attempt may produce and of what it may be told in its outcome file:
@@ -64,6 +65,10 @@ pub trait Handler: Send + Sync {
     /// Looks at an input before anything runs. Values that still hold a template are left
     /// alone; everything else that could never run is a fault.
     fn check(&self, input: &Value) -> Vec<Fault>;
+
+    /// Gives the class of what this input changes outside unless the plan says otherwise; an
+    /// error where the plan must say it.
+    fn effect(&self, input: &Value) -> Result<EffectClass, String>;
 
     /// Runs one attempt. Dropping the future ends whatever the attempt had started.
     async fn run(&self, job: Job) -> Report;

@@ -82,7 +82,7 @@ async fn a_refusal_is_a_problem_and_is_not_repeated() {
 #[tokio::test]
 async fn an_answer_that_may_have_been_taken_is_not_repeated() {
     let api = Api::start(|_| async { problem(503, "unavailable") });
-    let answer = AnswerRequest { answer: "retry".to_owned(), note: None };
+    let answer = AnswerRequest::new("retry");
     let error = client(&api).answer("t1", Some("a"), &answer).await.unwrap_err();
     assert_eq!(error.problem(), Some(ProblemKind::Unavailable));
     assert_eq!(api.calls("/v1/tasks/t1/steps/a/answers").len(), 1);

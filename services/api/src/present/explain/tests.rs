@@ -25,6 +25,7 @@ fn definition(name: &str, dependents: &[&str]) -> (StepId, Definition) {
         artifact: None,
         checkpoint: None,
         on_failure: None,
+        effect: None,
     };
     let waiting = dependents
         .iter()
@@ -71,12 +72,7 @@ fn lines(status: Status, edit: impl FnOnce(&mut Survey)) -> String {
 
 #[test]
 fn a_held_step_shows_its_answers() {
-    let hold = Hold {
-        reason: HoldReason::Failures,
-        message: "exit code 1".into(),
-        since: Time(0),
-        due: None,
-    };
+    let hold = Hold::new(HoldReason::Failures, "exit code 1", Time(0));
     insta::assert_snapshot!(lines(Status::Held { hold }, |_| {}), @r"
     refund TASK · blocked: failures since 00:00:00Z (12 min) · owner user:ana
     1 Stands    step 2 of 4 `pay`; 1 succeeded, 1 held, 2 pending · 0 attempts, $0.00

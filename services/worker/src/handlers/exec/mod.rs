@@ -68,6 +68,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use standfast_domain::record::EffectClass;
 
 pub use family::reap_orphans;
 
@@ -121,6 +122,11 @@ impl Handler for Exec {
 
     fn check(&self, input: &Value) -> Vec<Fault> {
         read_input(input).1
+    }
+
+    /// Nobody can tell from a command what it changes: its author declares it.
+    fn effect(&self, _: &Value) -> Result<EffectClass, String> {
+        Ok(EffectClass::None)
     }
 
     async fn run(&self, job: Job) -> Report {

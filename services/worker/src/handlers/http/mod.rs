@@ -46,6 +46,7 @@ use async_trait::async_trait;
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
 use serde_json::Value;
+use standfast_domain::record::EffectClass;
 
 use super::fields::{Fields, escape, kind, shown, templated};
 use super::{Class, Failure, Fault, Handler, Job, OUTPUT_BYTES_MAX, Report, faults_failure};
@@ -93,6 +94,10 @@ impl Handler for Http {
 
     fn check(&self, input: &Value) -> Vec<Fault> {
         read_input(input).1
+    }
+
+    fn effect(&self, _: &Value) -> Result<EffectClass, String> {
+        Ok(EffectClass::None)
     }
 
     async fn run(&self, job: Job) -> Report {
