@@ -22,6 +22,7 @@ use standfast_domain::time::{Span, Time};
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Report};
+use standfast_engine::effects::Told;
 use standfast_protocol::claims::{
     Claim, ClaimRequest, Complete, FailureClass, HandBack, Heartbeat, HeartbeatAnswer,
     InputArtifact, Outcome, Settled,
@@ -303,8 +304,8 @@ async fn report(api: &Api, task: &TaskId, at: &Attempt, outcome: Outcome) -> Res
                 FailureClass::Cancelled => Class::Cancelled,
             };
             let retry_after = retry_after_ms.map(Span::from_millis);
-            let not_landed = None;
-            Report::Failed { class, message, retry_after, output, cost_usd_micros, not_landed }
+            let effect = Told::Unknown;
+            Report::Failed { class, message, retry_after, output, cost_usd_micros, effect }
         }
     })
 }

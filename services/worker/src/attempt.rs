@@ -9,6 +9,7 @@ use standfast_domain::outcome::FailureClass;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{Claimed, Claims, Report};
+use standfast_engine::effects::Told;
 use tokio_util::sync::CancellationToken;
 
 use crate::files::{self, FilesError};
@@ -234,7 +235,7 @@ fn failed(failure: Failure) -> Report {
         retry_after: failure.retry_after.map(millis),
         output: failure.output.unwrap_or_default(),
         cost_usd_micros: failure.cost_usd_micros,
-        not_landed: None,
+        effect: Told::Unknown,
     }
 }
 

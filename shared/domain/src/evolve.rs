@@ -10,8 +10,8 @@ use crate::hold::{Hold, HoldClass};
 use crate::ids::StepId;
 use crate::plan::When;
 use crate::record::{
-    Dependent, Ending, Header, Key, LastAttempt, LastFailure, MAIN_EFFECT, NotLanded, Phase,
-    Record, SkipReason, Standing, Status, StepState,
+    Dependent, Ending, Header, Key, LastAttempt, LastFailure, Phase, Record, SkipReason, Status,
+    StepState,
 };
 use crate::refusal::Halt;
 use crate::time::Time;
@@ -76,73 +76,18 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             settle(view, step, Status::Skipped { at, reason: *reason })
         }
         Change::TimerFired { step } => settle(view, step, Status::Succeeded { at }),
-        Change::StepSucceeded {
-            step,
-            attempt,
-            worker,
-            started_at,
-            cost_usd_micros,
-            checkpoint,
-            ..
-        } => {
-            let last = LastAttempt {
-                worker: worker.clone(),
-                started_at: *started_at,
-                ended_at: at,
-                attempt: *attempt,
-                late: false,
-            };
-            attempt_ended(view, step, last, *cost_usd_micros)?;
-            effects::doubt(view, step, *attempt, at)?;
-            if let Some(name) = checkpoint {
-                view.edit_header(|header| header.checkpoint = Some(name.clone()))?;
-            }
-            settle(view, step, Status::Succeeded { at })
-        }
+        Change::StepSucceeded { .. } => step_succeeded(view, event),
         Change::StepsAdded { by, steps, .. } => steps_added(view, by, steps),
         Change::AttemptFailed { .. } => attempt_failed(view, event),
         Change::LateResultRefused { step, cost_usd_micros, .. } => {
             late_result_refused(view, step, *cost_usd_micros)
         }
-        Change::EffectIntended { step, name, generation, intent, window, request_timeout } => {
-            let send_before = at.after(*window);
-            let times = [send_before, send_before.after(*request_timeout)];
-            let effect = effects::intended(at, *generation, intent, times);
-            effects::put(view, step, name, effect)
-        }
-        Change::EffectDoubted { step, generation, intent } => {
-            let effect = effects::intended(at, *generation, intent, [at, at]);
-            effects::put(view, step, MAIN_EFFECT, effect)?;
-            effects::edit(view, step, MAIN_EFFECT, |effect| {
-                effect.standing = Standing::Uncertain { since: at };
-            })
-        }
-        Change::EffectLanded { step, name, generation, receipt_sha256, output_round, intent } => {
-            if let Some(intent) = intent {
-                let effect = effects::intended(at, *generation, intent, [at, at]);
-                effects::put(view, step, name, effect)?;
-            }
-            effects::edit(view, step, name, |effect| {
-                let (receipt_sha256, output_round) = (receipt_sha256.clone(), *output_round);
-                effect.standing = Standing::Landed { at, receipt_sha256, output_round };
-            })
-        }
-        Change::EffectNotLanded { step, name, how, .. } => {
-            effects::edit(view, step, name, |effect| {
-                effect.standing = Standing::NotLanded { at, how: *how };
-            })
-        }
-        Change::EffectKept { step, name, request_sha256 } => {
-            effects::edit(view, step, name, |effect| {
-                effect.request_sha256 = request_sha256.clone();
-            })
-        }
-        Change::EffectReopened { step, name, generation } => {
-            effects::edit(view, step, name, |effect| {
-                effect.generation = *generation;
-                effect.standing = Standing::NotLanded { at, how: NotLanded::NotSent };
-            })
-        }
+        Change::EffectIntended { .. }
+        | Change::EffectDoubted { .. }
+        | Change::EffectLanded { .. }
+        | Change::EffectNotLanded { .. }
+        | Change::EffectKept { .. }
+        | Change::EffectReopened { .. } => effects::change(view, event),
         Change::RetryScheduled { step, due } => {
             leave(view, step)?;
             enter(view, step, Status::Retrying { at: *due })
@@ -313,6 +258,30 @@ fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt>
         state.first_ready_at.get_or_insert(event.at);
         state.give_up_at = *give_up_at;
     })
+}
+
+fn step_succeeded(view: &mut View, event: &Event) -> Result<(), Halt> {
+    let Change::StepSucceeded {
+        step,
+        attempt,
+        worker,
+        started_at,
+        cost_usd_micros,
+        checkpoint,
+        ..
+    } = &event.change
+    else {
+        return Ok(());
+    };
+    let at = event.at;
+    let (worker, started_at, attempt) = (worker.clone(), *started_at, *attempt);
+    let last = LastAttempt { worker, started_at, ended_at: at, attempt, late: false };
+    attempt_ended(view, step, last, *cost_usd_micros)?;
+    effects::doubt(view, step, attempt, at)?;
+    if let Some(name) = checkpoint {
+        view.edit_header(|header| header.checkpoint = Some(name.clone()))?;
+    }
+    settle(view, step, Status::Succeeded { at })
 }
 
 fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {

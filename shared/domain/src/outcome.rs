@@ -85,8 +85,20 @@ pub struct Failure {
     pub retry_after: Option<Span>,
     /// What it gave all the same.
     pub output: Value,
-    /// How it is known that the step's one effect has not happened; none: it is not known.
-    pub not_landed: Option<NotLanded>,
+    /// What is known of the one effect that the step declares.
+    pub effect: EffectEnd,
+}
+
+/// What a failed attempt knows of its step's one effect.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum EffectEnd {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It has not happened.
+    NotLanded(NotLanded),
+    /// It has happened all the same, with this receipt.
+    Landed(Payload),
 }
 
 impl Failure {
@@ -97,7 +109,7 @@ impl Failure {
             message: message.into(),
             retry_after: None,
             output: Value::Null,
-            not_landed: None,
+            effect: EffectEnd::Unknown,
         }
     }
 }

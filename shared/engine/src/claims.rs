@@ -15,15 +15,13 @@ use standfast_domain::index::{parse_ready_member, ready_index};
 use standfast_domain::json::{DEPTH_MAX, OUTPUT_INLINE_BYTES_MAX, check_value};
 use standfast_domain::outcome::{ARTIFACTS_MAX, Artifact, Failure, FailureClass, Outcome, Success};
 use standfast_domain::plan::{StepPlan, Uses};
-use standfast_domain::record::{
-    AttemptLog, Definition, Key, LastAttempt, NotLanded, Payload, Record,
-};
+use standfast_domain::record::{AttemptLog, Definition, Key, LastAttempt, Payload, Record};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{SPAN_MAX, Span, Time};
 use standfast_domain::view::{Attempt, View};
 
 use crate::blobs::Blobs;
-use crate::effects::{DeclaredEffect, relaxed};
+use crate::effects::{DeclaredEffect, Told, relaxed};
 use crate::ports::{Load, Range, StoreError};
 use crate::registry::Registry;
 use crate::submission::{Handlers, prepare_added};
@@ -134,8 +132,8 @@ pub enum Report {
         output: Value,
         /// What it cost.
         cost_usd_micros: u64,
-        /// How it is known that the step's declared effect has not happened.
-        not_landed: Option<NotLanded>,
+        /// What is known of the effect that the step declares.
+        effect: Told,
     },
 }
 
@@ -148,7 +146,7 @@ impl Report {
             retry_after: None,
             output: Value::Null,
             cost_usd_micros: 0,
-            not_landed: None,
+            effect: Told::Unknown,
         }
     }
 }
@@ -402,12 +400,13 @@ impl Claims {
             Ok((Outcome::Failed(failure), Vec::new(), cost))
         };
         match report {
-            Report::Failed { class, message, retry_after, output, cost_usd_micros, not_landed } => {
+            Report::Failed { class, message, retry_after, output, cost_usd_micros, effect } => {
+                let effect = self.effect_end(task, effect).await?;
                 let small = serde_json::to_vec(&output).map_or(0, |bytes| bytes.len());
                 let output = if small <= OUTPUT_INLINE_BYTES_MAX { output } else { Value::Null };
                 // A wait beyond what timers may take has no date that can be shown.
                 let retry_after = retry_after.map(|wait| wait.min(SPAN_MAX));
-                let failure = Failure { class, message, retry_after, output, not_landed };
+                let failure = Failure { class, message, retry_after, output, effect };
                 Ok((Outcome::Failed(failure), Vec::new(), cost_usd_micros))
             }
             Report::Succeeded { output, artifacts, cost_usd_micros, checkpoint, then } => {

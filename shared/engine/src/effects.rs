@@ -7,6 +7,7 @@ use standfast_domain::canonical::digest_hex;
 use standfast_domain::decide::{Command, Intent, Speaker, Submission};
 use standfast_domain::ids::{HandlerName, Principal, StepId, TaskId};
 use standfast_domain::json::{DEPTH_MAX, check_value};
+use standfast_domain::outcome::EffectEnd;
 use standfast_domain::plan::{Fault, StepPlan};
 use standfast_domain::record::{
     Definition, Effect, EffectClass, Effects, Key, MAIN_EFFECT, NotLanded, Payload, Record,
@@ -67,6 +68,18 @@ pub enum Intended {
     },
     /// The attempt is over, there and then: its task is ending, or a person is needed.
     Ended,
+}
+
+/// What a failed attempt tells of the effect that its step declares.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Told {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It has not happened.
+    NotLanded(NotLanded),
+    /// It has happened all the same; this is the receipt.
+    Landed(Value),
 }
 
 /// The one effect that a step declares, as a claim hands it over.
@@ -184,6 +197,21 @@ impl Claims {
         let command = Command::RetractEffect { by, how };
         self.engine().execute(task, command, actor, Vec::new()).await?;
         Ok(())
+    }
+
+    pub(crate) async fn effect_end(
+        &self,
+        task: &TaskId,
+        told: Told,
+    ) -> Result<EffectEnd, EngineError> {
+        Ok(match told {
+            Told::Unknown => EffectEnd::Unknown,
+            Told::NotLanded(how) => EffectEnd::NotLanded(how),
+            Told::Landed(receipt) => {
+                let bytes = serde_json::to_vec(&receipt).expect("values are JSON");
+                EffectEnd::Landed(self.payload(task, receipt, bytes).await?)
+            }
+        })
     }
 
     /// Gives what the outside world answered to an effect that has happened.

@@ -70,7 +70,7 @@ impl Engine {
         let (reply, answer) = oneshot::channel();
         let request = Request { task: task.clone(), command, actor, wants, reply: Some(reply) };
         let gone = || EngineError::Store(StoreError::Unavailable("the engine is ending".into()));
-        self.lane(task).send(Input::Ask(request)).map_err(|_| gone())?;
+        self.lane(task).send(Input::Ask(Box::new(request))).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 

@@ -76,7 +76,7 @@ pub struct Done {
 /// What a lane is told.
 pub(crate) enum Input {
     /// A command has come.
-    Ask(Request),
+    Ask(Box<Request>),
     /// A contended task has waited long enough.
     Unpark(TaskId),
 }
@@ -158,7 +158,7 @@ impl Lane {
         let mut places: HashMap<TaskId, usize> = HashMap::new();
         for input in inputs {
             let request = match input {
-                Input::Ask(request) => request,
+                Input::Ask(request) => *request,
                 Input::Unpark(task) => {
                     if let Some(mut batch) = self.parked.remove(&task) {
                         batch.view.forget_mutable(); // others have changed it meanwhile

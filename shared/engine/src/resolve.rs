@@ -77,23 +77,22 @@ fn evaluate(view: &View, definition: &Definition, now: Time) -> Result<Resolutio
     }
     let check = match check.map(|check| resolved(&check.with, CHECK_WITH, &context)).transpose() {
         Ok(check) => check.flatten(),
-        Err(fault) => return Ok(fault),
+        Err(message) => return Ok(Resolution::Fault { message }),
     };
     Ok(match (resolved(&plan.with, "with", &context), &plan.uses) {
         (Ok(with), Uses::Handler(_)) => Resolution::Run { with, check },
         (Ok(with), Uses::Timer) => timer(with.as_ref().unwrap_or(&plan.with), now),
-        (Err(fault), _) => fault,
+        (Err(message), _) => Resolution::Fault { message },
     })
 }
 
 /// Resolves an input; `None` if it holds no template.
-fn resolved(input: &Value, place: &str, context: &Context) -> Result<Option<Value>, Resolution> {
+fn resolved(input: &Value, place: &str, context: &Context) -> Result<Option<Value>, String> {
     if !standfast_expressions::has_templates(input) {
         return Ok(None);
     }
-    resolve(input, context, place).map(Some).map_err(|(pointer, fault)| Resolution::Fault {
-        message: format!("{pointer}: {}", fault.message),
-    })
+    let resolved = resolve(input, context, place).map(Some);
+    resolved.map_err(|(pointer, fault)| format!("{pointer}: {}", fault.message))
 }
 
 /// Checks completion: required artifacts, then `complete_when`. Gives the check that fails.

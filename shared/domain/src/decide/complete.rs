@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::{Decision, Given, digest, effect, end_attempt, submit};
 use crate::event::{ArtifactFact, Change};
 use crate::ids::StepId;
-use crate::outcome::{Failure, FailureClass, MESSAGE_BYTES_MAX, Outcome, Success, truncate};
+use crate::outcome::{
+    EffectEnd, Failure, FailureClass, MESSAGE_BYTES_MAX, Outcome, Success, truncate,
+};
 use crate::plan::{OnFailure, StepPlan, graph};
 use crate::record::{Definition, Dependent, Key, LastAttempt, Record, Status};
 use crate::refusal::{Halt, Refusal};
@@ -61,13 +63,15 @@ pub(super) fn decide(
         }
     };
     if end_attempt::is_closing(&header.phase) {
-        let failure = Failure::new(FailureClass::Cancelled, LATE);
+        let effect = EffectEnd::Landed(success.output.clone());
+        let failure = Failure { effect, ..Failure::new(FailureClass::Cancelled, LATE) };
         return end_attempt::after_failure(view, &at.step, claim, &failure, cost_usd_micros, given);
     }
     match succeed(view, at, success, added, cost_usd_micros)? {
         Ok(decision) => Ok(decision),
         Err(fault) => {
-            let failure = Failure::new(FailureClass::Permanent, fault);
+            let effect = EffectEnd::Landed(success.output.clone());
+            let failure = Failure { effect, ..Failure::new(FailureClass::Permanent, fault) };
             end_attempt::after_failure(view, &at.step, claim, &failure, cost_usd_micros, given)
         }
     }

@@ -12,6 +12,10 @@
 //!
 //! A fence closes the task's course, not the truth: receipts are taken in every phase.
 
+mod aftermath;
+
+pub(super) use aftermath::{aftermath, landed_with};
+
 use super::{Decision, Given, digest, end_attempt, open};
 use crate::event::{Change, IntentFact};
 use crate::hold::{HeldEffect, Hold, HoldReason};
@@ -24,6 +28,7 @@ use crate::record::{
 use crate::refusal::{Halt, Refusal};
 use crate::time::{Span, Time};
 use crate::view::{Attempt, View};
+use aftermath::input_digest;
 
 /// What an attempt is about to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -362,134 +367,4 @@ fn unverify(view: &View, step: &StepId, name: &str) -> Result<Option<Change>, Ha
     let reason = HoldReason::Verification;
     let held = view.gate()?.holds.iter().any(|hold| hold.reason == reason);
     Ok(held.then_some(Change::TaskReleased { reason }))
-}
-
-/// What an attempt's end without success means for the step's effects.
-#[derive(Default)]
-pub(super) struct Aftermath {
-    /// What is known of them now.
-    pub changes: Vec<Change>,
-    /// The hold that needs a person before the step may start again.
-    pub hold: Option<Hold>,
-    /// No next attempt before this.
-    pub not_before: Option<Time>,
-    /// The hold to come if no attempt is left that could find out.
-    pub in_doubt: Option<Hold>,
-}
-
-/// Looks at a step's effects when its attempt has ended without success.
-pub(super) fn aftermath(
-    view: &View,
-    step: &StepId,
-    claim: &crate::record::Claim,
-    failure: &Failure,
-    given: &Given,
-) -> Result<Aftermath, Halt> {
-    let (definition, state) = (view.definition(step)?, view.step(step)?);
-    let mut after = Aftermath::default();
-    let class = definition.plan.effect_class();
-    if state.effects == 0 && class != EffectClass::Idempotent {
-        return Ok(after); // nothing was recorded, and the claim was no intent
-    }
-    let effects = match state.effects {
-        0 => Effects::new(),
-        _ => view.effects(step)?,
-    };
-    let main = effects.get(MAIN_EFFECT);
-    let unknown = main.is_none_or(|main| !main.is_open() && !main.has_landed());
-    if class == EffectClass::Idempotent && failure.not_landed.is_none() && unknown {
-        let intent = claimed(view, definition, &state, claim)?;
-        let generation = main.map_or(1, |main| main.generation);
-        after.changes.push(Change::EffectDoubted { step: step.clone(), generation, intent });
-    }
-    for (name, effect) in effects.iter().filter(|(_, effect)| effect.is_open()) {
-        let known = failure.not_landed.filter(|_| name == MAIN_EFFECT);
-        if let Some(how) = known.filter(|_| effect.attempt == claim.attempt) {
-            let (step, name, generation) = (step.clone(), name.clone(), effect.generation);
-            after.changes.push(Change::EffectNotLanded { step, name, generation, how });
-            continue;
-        }
-        let hold = || Some(uncertain(view, step, name, effect, given.now));
-        match effect.class {
-            EffectClass::Irreversible => after.hold = after.hold.take().or_else(hold),
-            EffectClass::Checkable => after.in_doubt = after.in_doubt.take().or_else(hold),
-            EffectClass::None | EffectClass::Idempotent => {}
-        }
-        let settled_by = Some(effect.settled_by);
-        after.not_before = after.not_before.max(settled_by);
-    }
-    Ok(after)
-}
-
-/// The intent that a claim was, of a step whose one effect is idempotent.
-pub(super) fn claimed(
-    view: &View,
-    definition: &Definition,
-    state: &StepState,
-    claim: &crate::record::Claim,
-) -> Result<IntentFact, Halt> {
-    let plan = definition.plan.effect.as_ref();
-    Ok(IntentFact {
-        class: definition.plan.effect_class(),
-        request_sha256: input_digest(view, definition, state)?,
-        stored: false,
-        attempt: claim.attempt,
-        worker: claim.worker.clone(),
-        target: plan.and_then(|effect| effect.target.clone()),
-        says: plan.and_then(|effect| effect.says.clone()),
-    })
-}
-
-/// Digest of a step's input, templates resolved.
-fn input_digest(view: &View, definition: &Definition, state: &StepState) -> Result<String, Halt> {
-    if !state.resolved {
-        return Ok(digest(&definition.plan.with));
-    }
-    match view.get(&Key::Resolution(definition.plan.id.clone(), state.round))? {
-        Some(Record::Value(with)) => Ok(digest(with)),
-        _ => Ok(digest(&definition.plan.with)),
-    }
-}
-
-/// What a success says of the step's declared effect, and what stands against it: an effect of
-/// this attempt without a receipt.
-pub(super) fn landed_with(
-    view: &View,
-    at: &Attempt,
-    output_sha256: &str,
-) -> Result<Result<Option<Change>, String>, Halt> {
-    let (definition, state) = (view.definition(&at.step)?, view.step(&at.step)?);
-    let class = definition.plan.effect_class();
-    if state.effects == 0 && class != EffectClass::Idempotent {
-        return Ok(Ok(None));
-    }
-    let effects = match state.effects {
-        0 => Effects::new(),
-        _ => view.effects(&at.step)?,
-    };
-    let open = effects.iter().find(|(name, effect)| *name != MAIN_EFFECT && effect.is_owed());
-    if let Some((name, _)) = open {
-        return Ok(Err(format!("it ended while nobody knows whether effect `{name}` happened")));
-    }
-    let main = effects.get(MAIN_EFFECT);
-    let intent = match (class, main) {
-        (EffectClass::None, _) => return Ok(Ok(None)),
-        (_, Some(effect)) if effect.has_landed() => return Ok(Ok(None)), // its receipt was kept
-        (EffectClass::Idempotent, _) => {
-            let claim = view.claim(&at.step)?.ok_or_else(|| end_attempt::fenced(at))?;
-            Some(claimed(view, definition, &state, claim)?)
-        }
-        (EffectClass::Checkable | EffectClass::Irreversible, Some(effect)) if effect.is_open() => {
-            None
-        }
-        (EffectClass::Checkable | EffectClass::Irreversible, _) => return Ok(Ok(None)),
-    };
-    Ok(Ok(Some(Change::EffectLanded {
-        step: at.step.clone(),
-        name: MAIN_EFFECT.to_owned(),
-        generation: main.map_or(1, |effect| effect.generation),
-        receipt_sha256: output_sha256.to_owned(),
-        output_round: Some(state.round),
-        intent,
-    })))
 }

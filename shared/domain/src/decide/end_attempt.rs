@@ -104,19 +104,19 @@ pub(super) fn after_failure(
     let ending = is_closing(&header.phase);
     let mut failed = attempt_failed(step, claim, failure, cost_usd_micros, !ending);
     let aftermath = effect::aftermath(view, step, claim, failure, given)?;
-    let mut changes = aftermath.changes;
+    let (mut changes, mut payloads) = (aftermath.changes, aftermath.payloads);
     if ending {
         if let Change::AttemptFailed { class, .. } = &mut failed {
             *class = FailureClass::Cancelled;
         }
         changes.push(failed);
-        return Ok(changes.into());
+        return Ok(Decision { changes, payloads });
     }
     changes.push(failed);
     let step = step.clone();
     if let Some(hold) = aftermath.hold {
         changes.push(Change::StepHeld { step, hold });
-        return Ok(changes.into());
+        return Ok(Decision { changes, payloads });
     }
     let after = StepState { attempt: state.attempt + 1, charged: state.charged + 1, ..state };
     if let Some(at) = retry::next(view.task(), definition, &after, failure, given.now) {
@@ -125,15 +125,16 @@ pub(super) fn after_failure(
             true => open::ready(definition, &after, given.now, None, false),
             false => Change::RetryScheduled { step, due: at },
         });
-        return Ok(changes.into());
+        return Ok(Decision { changes, payloads });
     }
     if let Some(hold) = aftermath.in_doubt {
         changes.push(Change::StepHeld { step, hold }); // no attempt is left that could ask
-        return Ok(changes.into());
+        return Ok(Decision { changes, payloads });
     }
     let rest = policy(view, definition, &after, failure, given)?;
     changes.extend(rest.changes);
-    Ok(Decision { changes, payloads: rest.payloads })
+    payloads.extend(rest.payloads);
+    Ok(Decision { changes, payloads })
 }
 
 /// Fails a step for good without an attempt of its own.

@@ -1,15 +1,58 @@
 //! Changes of a step's effects, and of the counts that follow from them.
 
-use crate::event::IntentFact;
+use crate::event::{Change, Event, IntentFact};
 use crate::ids::StepId;
-use crate::record::{Effect, EffectCounts, Effects, Key, Record, Standing};
+use crate::record::{Effect, EffectCounts, Effects, Key, MAIN_EFFECT, NotLanded, Record, Standing};
 use crate::refusal::Halt;
 use crate::time::Time;
 use crate::view::View;
 
+/// Carries out what happened to an effect; other events change nothing here.
+pub(super) fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
+    let at = event.at;
+    match &event.change {
+        Change::EffectIntended { step, name, generation, intent, window, request_timeout } => {
+            let send_before = at.after(*window);
+            let times = [send_before, send_before.after(*request_timeout)];
+            let effect = intended(at, *generation, intent, times);
+            put(view, step, name, effect)
+        }
+        Change::EffectDoubted { step, generation, intent } => {
+            let effect = intended(at, *generation, intent, [at, at]);
+            put(
+                view,
+                step,
+                MAIN_EFFECT,
+                Effect { standing: Standing::Uncertain { since: at }, ..effect },
+            )
+        }
+        Change::EffectLanded { step, name, generation, receipt_sha256, output_round, intent } => {
+            if let Some(intent) = intent {
+                let effect = intended(at, *generation, intent, [at, at]);
+                put(view, step, name, effect)?;
+            }
+            edit(view, step, name, |effect| {
+                let (receipt_sha256, output_round) = (receipt_sha256.clone(), *output_round);
+                effect.standing = Standing::Landed { at, receipt_sha256, output_round };
+            })
+        }
+        Change::EffectNotLanded { step, name, how, .. } => edit(view, step, name, |effect| {
+            effect.standing = Standing::NotLanded { at, how: *how };
+        }),
+        Change::EffectKept { step, name, request_sha256 } => edit(view, step, name, |effect| {
+            effect.request_sha256 = request_sha256.clone();
+        }),
+        Change::EffectReopened { step, name, generation } => edit(view, step, name, |effect| {
+            effect.generation = *generation;
+            effect.standing = Standing::NotLanded { at, how: NotLanded::NotSent };
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Makes an effect of an intent; `times` are when it may last be sent and when its request is
 /// settled.
-pub(super) fn intended(at: Time, generation: u32, intent: &IntentFact, times: [Time; 2]) -> Effect {
+fn intended(at: Time, generation: u32, intent: &IntentFact, times: [Time; 2]) -> Effect {
     let [send_before, settled_by] = times;
     Effect {
         class: intent.class,
@@ -28,20 +71,20 @@ pub(super) fn intended(at: Time, generation: u32, intent: &IntentFact, times: [T
 }
 
 /// Writes an effect, new or once more.
-pub(super) fn put(view: &mut View, step: &StepId, name: &str, effect: Effect) -> Result<(), Halt> {
-    change(view, step, |effects| {
+fn put(view: &mut View, step: &StepId, name: &str, effect: Effect) -> Result<(), Halt> {
+    update(view, step, |effects| {
         effects.insert(name.to_owned(), effect);
     })
 }
 
 /// Changes an effect in place; one that is not there stays so.
-pub(super) fn edit(
+fn edit(
     view: &mut View,
     step: &StepId,
     name: &str,
     edit: impl FnOnce(&mut Effect),
 ) -> Result<(), Halt> {
-    change(view, step, |effects| {
+    update(view, step, |effects| {
         if let Some(effect) = effects.get_mut(name) {
             edit(effect);
         }
@@ -53,7 +96,7 @@ pub(super) fn doubt(view: &mut View, step: &StepId, attempt: u32, since: Time) -
     if view.step(step)?.effects == 0 {
         return Ok(());
     }
-    change(view, step, |effects| {
+    update(view, step, |effects| {
         let in_flight = |effect: &&mut Effect| {
             effect.attempt == attempt && effect.standing == Standing::InFlight
         };
@@ -64,7 +107,7 @@ pub(super) fn doubt(view: &mut View, step: &StepId, attempt: u32, since: Time) -
 }
 
 /// Carries out a change and moves the counts of step and header by what it has changed.
-fn change(view: &mut View, step: &StepId, change: impl FnOnce(&mut Effects)) -> Result<(), Halt> {
+fn update(view: &mut View, step: &StepId, change: impl FnOnce(&mut Effects)) -> Result<(), Halt> {
     let before = view.effects(step)?;
     let mut effects = before.clone();
     change(&mut effects);

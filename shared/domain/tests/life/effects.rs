@@ -6,7 +6,7 @@ use crate::model::world::{World, draw};
 use standfast_domain::decide::Command;
 use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
-use standfast_domain::outcome::{Failure, FailureClass, Outcome};
+use standfast_domain::outcome::{EffectEnd, Failure, FailureClass, Outcome};
 use standfast_domain::plan::{Retry, StepPlan};
 use standfast_domain::record::{EffectClass, NotLanded, Standing, TaskState};
 use standfast_domain::refusal::Refusal;
@@ -45,7 +45,7 @@ fn standing(world: &mut World) -> Standing {
 
 fn not_landed(how: NotLanded) -> Outcome {
     let failure = Failure::new(FailureClass::Retryable, "no route to host");
-    Outcome::Failed(Failure { not_landed: Some(how), ..failure })
+    Outcome::Failed(Failure { effect: EffectEnd::NotLanded(how), ..failure })
 }
 
 #[test]
@@ -143,6 +143,36 @@ fn a_person_settles_an_effect_of_a_stopped_task() {
     assert_eq!(world.header().effects_owed, 0);
     assert_eq!(world.word("pay"), "ready", "and it never starts again");
     world.claim(0, "pay", "w1").expect_err("the task has ended");
+    world.drive();
+}
+
+#[test]
+fn a_stop_never_makes_a_landed_effect_uncertain() {
+    for class in [EffectClass::Idempotent, EffectClass::Irreversible] {
+        let mut world = given(class);
+        world.claim(0, "pay", "w1").expect("it is ready");
+        let at = world.attempt_of("pay");
+        if class == EffectClass::Irreversible {
+            world.intend(0, &at, MAIN, class).expect("it may be sent");
+        }
+        world.stop().expect("a task can be stopped");
+        world.complete(0, at, success(Vec::new())).expect("it was sent all the same");
+        assert!(matches!(standing(&mut world), Standing::Landed { .. }), "{class}");
+        world.settle(0);
+        let header = world.header();
+        assert_eq!((header.state, header.effects_owed), (TaskState::Cancelled, 0), "{class}");
+        world.drive();
+    }
+}
+
+#[test]
+fn a_success_that_is_not_accepted_has_landed_all_the_same() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    let needs_what_is_not_there = success(vec![step("x", &["nowhere"])]);
+    world.complete(0, at, needs_what_is_not_there).expect("it is taken");
+    assert!(matches!(standing(&mut world), Standing::Landed { .. }));
+    assert_eq!(world.held(), [(id("pay"), HoldReason::Failures)]);
     world.drive();
 }
 
