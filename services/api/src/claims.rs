@@ -21,7 +21,7 @@ use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{Span, Time};
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{ClaimAsk, Claimed, Report};
+use standfast_engine::claims::{ClaimAsk, Claimed, News, Report};
 use standfast_engine::effects::Told;
 use standfast_protocol::claims::{
     Claim, ClaimRequest, Complete, FailureClass, HandBack, Heartbeat, HeartbeatAnswer,
@@ -190,13 +190,15 @@ fn shown(claimed: Claimed, now: Time) -> Claim {
         round: claimed.round,
         handler: claimed.handler.to_string(),
         attempt_deadline_ms: Some(claimed.ends_at.since(now).0),
-        heartbeat_ms: claimed.length.0 / 3,
+        heartbeat_ms: claimed.interval.0,
+        heartbeat_timeout_ms: claimed.heartbeat.map(|most| most.0),
         expires_ms: claimed.expires_at.since(now).0,
         inputs,
         task: task.to_string(),
         step: step.to_string(),
         input: claimed.with,
         failure: claimed.failure,
+        last_details: claimed.last_details,
         artifact: claimed.artifact,
         traceparent: claimed.traceparent,
     }
@@ -245,7 +247,9 @@ pub(crate) async fn heartbeat(
     let holder = (beat.worker.as_str(), beat.attempt, beat.epoch);
     let (task, at) = fence(&api, &caller, &place, holder).await?;
     let actor = caller.principal().clone();
-    let renewed = known(&place, api.claims().renew(&task, at, beat.details, actor).await)?;
+    // A heartbeat without details is the worker's own; with them, the handler has spoken.
+    let news = News { alive: beat.details.is_some(), details: beat.details };
+    let renewed = known(&place, api.claims().renew(&task, at, news, actor).await)?;
     let now = api.engine().now().await?;
     Ok(Json(HeartbeatAnswer { stop: renewed.stop, expires_ms: renewed.expires_at.since(now).0 }))
 }

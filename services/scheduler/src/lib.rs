@@ -8,6 +8,7 @@
 mod dead_steps;
 mod intake;
 mod members;
+mod not_started;
 mod ready_sweep;
 mod retention;
 mod scheduler;

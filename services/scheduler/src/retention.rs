@@ -51,6 +51,7 @@ impl Duty for Retention {
                 TimerKind::Retry
                 | TimerKind::Hold
                 | TimerKind::GiveUp
+                | TimerKind::Queue
                 | TimerKind::Claim
                 | TimerKind::Deadline => continue,
             };

@@ -9,6 +9,7 @@ use standfast_domain::time::Span;
 use standfast_engine::Engine;
 use standfast_engine::EngineError;
 use standfast_engine::blobs::Blobs;
+use standfast_engine::registry::Registry;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -83,6 +84,7 @@ impl Gauges {
 pub(crate) struct Shared {
     pub engine: Engine,
     pub blobs: Blobs,
+    pub registry: Registry,
     pub settings: Settings,
     pub members: Members,
     pub gauges: Arc<Gauges>,
@@ -105,7 +107,8 @@ impl Scheduler {
     pub fn new(engine: Engine, blobs: Blobs, settings: Settings) -> Self {
         let members = Members::new(settings.id.clone());
         let gauges = Arc::new(Gauges::default());
-        Self { shared: Arc::new(Shared { engine, blobs, settings, members, gauges }) }
+        let registry = Registry::new(engine.clone());
+        Self { shared: Arc::new(Shared { engine, blobs, registry, settings, members, gauges }) }
     }
 
     /// Gives the counts.

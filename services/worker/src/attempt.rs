@@ -11,17 +11,18 @@ use standfast_engine::EngineError;
 use standfast_engine::claims::{Claimed, Claims, Report};
 use standfast_engine::effects::Told;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::files::{self, FilesError};
 use crate::gauges::Came;
 use crate::handlers::{
-    self, Class, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Secrets,
+    self, Class, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Pulse, Secrets,
 };
-use crate::heartbeat::{self, Standing};
+use crate::heartbeat::{Heart, Standing};
 use crate::log_keeper;
 
-/// What a handler may overrun its own deadline by before it is dropped: it needs some time to
-/// end its processes.
+/// What a handler may overrun its own deadline, or the moment it was told to end, by before it
+/// is dropped: it needs some time to end its processes.
 const OVERRUN: Duration = Duration::from_secs(15);
 /// The wait between two tries of telling a result.
 const TELL_AGAIN: Duration = Duration::from_millis(500);
@@ -42,24 +43,27 @@ pub(crate) struct Bench {
 impl Bench {
     /// Runs a claimed attempt and tells its result; true once that is stored or refused.
     pub async fn run(&self, claimed: Claimed, handler: Arc<dyn Handler>) -> (bool, Came) {
-        let at = claimed.at(&self.worker);
         let cancel = self.hand_back.child_token();
-        let length = claimed.length.to_std();
-        let (standing, beat) = heartbeat::start(
-            self.claims.clone(),
-            claimed.task.clone(),
-            at.clone(),
-            self.actor.clone(),
-            length,
-            cancel.clone(),
-        );
+        let heart = Heart {
+            claims: self.claims.clone(),
+            task: claimed.task.clone(),
+            at: claimed.at(&self.worker),
+            actor: self.actor.clone(),
+            pulse: Pulse::default(),
+        };
+        let interval = claimed.interval.to_std();
+        let (standing, beat) = heart.clone().start(interval, cancel.clone());
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
         let directory = self.attempts.join(name);
-        let report = match self.work(&claimed, handler, &directory, cancel.clone()).await {
+        let ends = Ends { cancel, pulse: heart.pulse.clone() };
+        let report = match self.work(&claimed, handler, &directory, ends).await {
             Ok(report) => report,
             Err(error) => failed_files(&error),
         };
         let standing = *standing.borrow();
+        if standing == Standing::Held && matches!(report, Report::Failed { .. }) {
+            heart.last_words().await;
+        }
         let (told, came) = match standing {
             Standing::Lost => {
                 tracing::info!(task = %claimed.task, step = %claimed.step,
@@ -89,7 +93,7 @@ impl Bench {
         claimed: &Claimed,
         handler: Arc<dyn Handler>,
         directory: &Path,
-        cancel: CancellationToken,
+        Ends { cancel, pulse }: Ends,
     ) -> Result<Report, FilesError> {
         if tokio::fs::try_exists(directory).await? {
             tokio::fs::remove_dir_all(directory).await?;
@@ -116,11 +120,15 @@ impl Bench {
             directory: directory.to_owned(),
             artifact: claimed.artifact.clone(),
             deadline: left.to_std(),
-            cancel,
+            cancel: cancel.clone(),
             log: log.clone(),
+            last_details: claimed.last_details.clone(),
+            pulse: pulse.clone(),
             secrets: Arc::new(NamedSecrets::of(&claimed.defined_with, self.secrets.clone())),
         };
-        let report = run_handler(handler, job, left.to_std() + OVERRUN).await;
+        let heartbeat = claimed.heartbeat.map(Span::to_std);
+        let watch = Silence::watch(pulse, heartbeat, cancel);
+        let report = watch.judge(run_handler(handler, job, left.to_std() + OVERRUN).await);
         drop(keeper);
         let report = self.keep(claimed, directory, report).await;
         log_keeper::finish(&self.claims, &claimed.task, &at, &log).await;
@@ -190,22 +198,77 @@ impl Bench {
     }
 }
 
+/// What may end an attempt before its time.
+struct Ends {
+    cancel: CancellationToken,
+    pulse: Pulse,
+}
+
+/// Watches over a handler's silence.
+struct Silence {
+    most: Option<Duration>,
+    over: CancellationToken,
+    _watching: Option<AbortOnDropHandle<()>>,
+}
+
+impl Silence {
+    /// Cancels the attempt once its handler has been silent for longer than `most`.
+    fn watch(pulse: Pulse, most: Option<Duration>, cancel: CancellationToken) -> Self {
+        let over = CancellationToken::new();
+        let silent = over.clone();
+        let _watching = most.map(|most| {
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                pulse.silent(most).await;
+                silent.cancel();
+                cancel.cancel();
+            }))
+        });
+        Self { most, over, _watching }
+    }
+
+    /// Says of an attempt that was cancelled for its silence that it was.
+    fn judge(&self, report: handlers::Report) -> handlers::Report {
+        match (report, self.most) {
+            (handlers::Report::Failed(failure), Some(most))
+                if failure.class == Class::Cancelled && self.over.is_cancelled() =>
+            {
+                let most = Span::from_millis(u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
+                let message = format!("its handler gave no sign of life for {most}");
+                Failure { class: Class::Timeout, message, ..failure }.into()
+            }
+            (report, _) => report,
+        }
+    }
+}
+
 /// Runs the handler on a task of its own, so that a panic or an endless one is only its own.
 async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> handlers::Report {
+    let cancel = job.cancel.clone();
     let running = tokio::spawn(async move { handler.run(job).await });
-    let running = tokio_util::task::AbortOnDropHandle::new(running);
-    match tokio::time::timeout(bound, running).await {
-        Ok(Ok(report)) => report,
-        Ok(Err(error)) => {
+    let running = AbortOnDropHandle::new(running);
+    let told = async {
+        cancel.cancelled().await;
+        tokio::time::sleep(OVERRUN).await;
+    };
+    let ended = tokio::select! {
+        ended = running => ended,
+        () = tokio::time::sleep(bound) => {
+            let text = "it overran its time and did not end when told to";
+            return Failure::new(Class::Timeout, text).into();
+        }
+        () = told => {
+            let text = "it did not end when told to";
+            return Failure::new(Class::Cancelled, text).into();
+        }
+    };
+    match ended {
+        Ok(report) => report,
+        Err(error) => {
             let text = match error.try_into_panic() {
                 Ok(panic) => panic_text(&*panic),
                 Err(error) => error.to_string(),
             };
             Failure::new(Class::Retryable, format!("the handler panicked: {text}")).into()
-        }
-        Err(_) => {
-            let text = "it overran its time and did not end when told to";
-            Failure::new(Class::Timeout, text).into()
         }
     }
 }

@@ -13,7 +13,7 @@ use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
 use standfast_engine::ports::{BrokerError, Delivery, Source, StoreError, Subscription};
-use standfast_engine::registry::{ANNOUNCEMENT, Registry};
+use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,9 @@ const CLAIM_AGAIN: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How often a worker that follows looks for new queues, besides when a task has changed.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// The shortest time between becoming full or free and saying so: short attempts make a worker
+/// both many times a second.
+const LOAD_PAUSE: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks for new queues: tasks may change often.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(20);
 
@@ -61,6 +64,8 @@ pub struct Worker {
     gauges: Arc<Gauges>,
     /// Told when the worker takes from one queue more.
     subscribed: Notify,
+    /// Told when the worker has become full, or has room again.
+    loaded: Notify,
     follows: bool,
 }
 
@@ -101,9 +106,9 @@ impl Worker {
     ) -> Self {
         let names = handlers.names().filter_map(|name| HandlerName::new(name).ok()).collect();
         let gauges = Arc::new(Gauges::default());
-        let subscribed = Notify::new();
+        let (subscribed, loaded) = (Notify::new(), Notify::new());
         let follows = false;
-        Self { settings, claims, registry, handlers, names, gauges, subscribed, follows }
+        Self { settings, claims, registry, handlers, names, gauges, subscribed, loaded, follows }
     }
 
     /// Makes it also take from every queue that a plan has named or will name: for the one
@@ -149,7 +154,7 @@ impl Worker {
         for queue in &worker.settings.queues {
             loops.insert(queue.clone(), work.clone().start(queue).await?);
         }
-        let announcing = tokio::spawn(worker.clone().announce(shutdown.clone()));
+        let announcing = tokio::spawn(work.clone().announce());
         if worker.follows {
             work.follow(&mut loops).await;
         }
@@ -177,24 +182,6 @@ impl Worker {
             tracing::debug!(%error, "announcement not withdrawn; it expires");
         }
         Ok(())
-    }
-
-    /// Says again and again that this worker lives, and at once when it takes from one queue
-    /// more.
-    async fn announce(self: Arc<Self>, shutdown: CancellationToken) {
-        let names: Vec<HandlerName> = self.names.iter().cloned().collect();
-        loop {
-            let queues: Vec<Queue> = self.gauges.queues().into_keys().collect();
-            let announced = self.registry.announce(&self.settings.worker, &queues, &names).await;
-            if let Err(error) = announced {
-                tracing::debug!(%error, "worker not announced");
-            }
-            tokio::select! {
-                () = tokio::time::sleep(ANNOUNCEMENT.to_std() / 3) => {}
-                () = self.subscribed.notified() => {}
-                () = shutdown.cancelled() => return,
-            }
-        }
     }
 
     /// Handles one delivery: claims, runs, tells, acknowledges.
@@ -275,6 +262,37 @@ impl Worker {
 }
 
 impl Work {
+    /// Says again and again that this worker lives, at once when it takes from one queue more,
+    /// and soon when it has become full or has room again.
+    async fn announce(self: Arc<Self>) {
+        let worker = &self.worker;
+        let names: Vec<HandlerName> = worker.names.iter().cloned().collect();
+        let id = &worker.settings.worker;
+        loop {
+            let queues: Vec<Queue> = worker.gauges.queues().into_keys().collect();
+            let load = Some(self.load());
+            if let Err(error) = worker.registry.announce(id, &queues, &names, load).await {
+                tracing::debug!(%error, "worker not announced");
+            }
+            let loaded = async {
+                worker.loaded.notified().await;
+                tokio::time::sleep(LOAD_PAUSE).await;
+            };
+            tokio::select! {
+                () = tokio::time::sleep(ANNOUNCEMENT.to_std() / 3) => {}
+                () = worker.subscribed.notified() => {}
+                () = loaded => {}
+                () = self.shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    fn load(&self) -> WorkerLoad {
+        let concurrency = u32::from(self.worker.settings.concurrency);
+        let free = u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX);
+        WorkerLoad { concurrency, running: concurrency.saturating_sub(free) }
+    }
+
     /// Subscribes to a queue and begins to take from it.
     async fn start(
         self: Arc<Self>,
@@ -343,9 +361,15 @@ impl Work {
                 slot = self.slots.clone().acquire_owned(), if next.is_some() => {
                     let slot = slot.expect("never closed");
                     let Some(delivery) = next.take() else { continue };
+                    if self.slots.available_permits() == 0 {
+                        self.worker.loaded.notify_one();
+                    }
                     let (work, queue) = (self.clone(), queue.clone());
                     self.running.spawn(async move {
                         work.worker.take(&queue, delivery, slot, &work).await;
+                        if work.slots.available_permits() == 1 {
+                            work.worker.loaded.notify_one();
+                        }
                     });
                 }
             }

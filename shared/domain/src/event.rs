@@ -53,9 +53,19 @@ pub enum Change {
         /// When all attempts must have ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         give_up_at: Option<Time>,
+        /// When a worker must have started it (`timeout.queue`).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        start_by: Option<Time>,
         /// True if a person's answer made it ready: its count of attempts starts again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         afresh: bool,
+    },
+    /// A worker has longer to start the step: its task was held meanwhile.
+    StartPostponed {
+        /// The step.
+        step: StepId,
+        /// When a worker must have started it.
+        start_by: Time,
     },
     /// A held step is resolved and released once more.
     StepReopened {
@@ -133,6 +143,9 @@ pub enum Change {
         cost_usd_micros: u64,
         /// False if the attempt does not count against the step's limit.
         charged: bool,
+        /// What its handler last said of its progress, for the next attempt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        details: Option<String>,
     },
     /// A worker said how an attempt ended after that had been taken from it: its outcome is
     /// not used, its cost is.
@@ -326,6 +339,8 @@ pub enum Change {
         /// What the handler says of its progress.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         details: Option<String>,
+        /// When the handler last gave a sign of life.
+        heard_at: Time,
     },
 }
 

@@ -62,6 +62,9 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::TaskStarted { .. } => view.edit_header(|header| header.started = true),
         Change::RootsOpened { chunk } => roots_opened(view, *chunk),
         Change::StepReady { step, .. } => step_ready(view, step, event),
+        Change::StartPostponed { step, start_by } => {
+            view.edit_step(step, |state| state.start_by = Some(*start_by))
+        }
         Change::StepReopened { step } => {
             leave(view, step)?;
             enter(view, step, Status::Pending)?;
@@ -97,7 +100,10 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::DependentsTold { step, chunk } => dependents_told(view, step, *chunk),
         Change::TaskHeld { hold } => task_held(view, hold),
         Change::TaskReleased { reason } => {
-            view.edit_gate(|gate| gate.holds.retain(|hold| hold.reason != *reason))?;
+            view.edit_gate(|gate| {
+                gate.holds.retain(|hold| hold.reason != *reason);
+                gate.released_at = gate.holds.is_empty().then_some(at);
+            })?;
             let left = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
             view.edit_header(|header| header.task_holds = left)
         }
@@ -112,10 +118,11 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::StepClaimed { step, claim } => {
             view.put(Key::Claim(step.clone()), Some(Record::Claim(claim.clone())))
         }
-        Change::ClaimRenewed { step, expires_at, details } => {
+        Change::ClaimRenewed { step, expires_at, details, heard_at } => {
             let Some(mut claim) = view.claim(step)?.cloned() else { return Ok(()) };
             claim.expires_at = *expires_at;
             claim.details = details.clone().or(claim.details);
+            claim.heard_at = Some(*heard_at);
             view.put(Key::Claim(step.clone()), Some(Record::Claim(claim)))
         }
     }
@@ -242,7 +249,8 @@ fn enter(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
 }
 
 fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt> {
-    let Change::StepReady { attempt, queue, with_sha256, give_up_at, afresh, .. } = &event.change
+    let Change::StepReady { attempt, queue, with_sha256, give_up_at, start_by, afresh, .. } =
+        &event.change
     else {
         return Ok(());
     };
@@ -257,6 +265,7 @@ fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt>
         }
         state.first_ready_at.get_or_insert(event.at);
         state.give_up_at = *give_up_at;
+        state.start_by = *start_by;
     })
 }
 
@@ -278,6 +287,7 @@ fn step_succeeded(view: &mut View, event: &Event) -> Result<(), Halt> {
     let last = LastAttempt { worker, started_at, ended_at: at, attempt, late: false };
     attempt_ended(view, step, last, *cost_usd_micros)?;
     effects::doubt(view, step, attempt, at)?;
+    view.edit_step(step, |state| state.details = None)?;
     if let Some(name) = checkpoint {
         view.edit_header(|header| header.checkpoint = Some(name.clone()))?;
     }
@@ -294,6 +304,7 @@ fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
         message,
         cost_usd_micros,
         charged,
+        details,
     } = &event.change
     else {
         return Ok(());
@@ -309,6 +320,7 @@ fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
         state.attempt = attempt.saturating_add(1);
         state.charged += u32::from(*charged);
         state.failure = Some(failure);
+        state.details = details.clone().or(state.details.take());
     })
 }
 
@@ -485,6 +497,8 @@ fn round_opened(
             state.charged = 0;
             state.first_ready_at = None;
             state.give_up_at = None;
+            state.start_by = None;
+            state.details = None;
             state.resolved = false;
             state.telling = None;
             if step == by {

@@ -188,12 +188,23 @@ fn meta_entries(task: &TaskId, meta: &Meta, entries: &mut BTreeSet<Entry>) {
     }
 }
 
+/// Gives the entries that a ready step has only while no worker has claimed it: its place in
+/// its queue and the end of its queue time.
+pub(crate) fn startable_entries(task: &TaskId, step: &StepId, state: &StepState) -> Vec<Entry> {
+    let Status::Ready { since, queue } = &state.status else { return Vec::new() };
+    let mut entries = vec![(ready_index(queue), ready_member(*since, task, step))];
+    entries.extend(state.start_by.map(|due| {
+        let (step, kind) = (Some(step.clone()), TimerKind::Queue);
+        (TIMERS.to_owned(), TimerEntry { due, task: task.clone(), step, kind }.member())
+    }));
+    entries
+}
+
 fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut BTreeSet<Entry>) {
     let own = Some(step.clone());
+    entries.extend(startable_entries(task, step, state));
     match &state.status {
-        Status::Ready { since, queue } => {
-            entries.insert((ready_index(queue), ready_member(*since, task, step)));
-        }
+        Status::Ready { .. } => {}
         Status::Retrying { at } => timer(task, own.clone(), TimerKind::Retry, *at, entries),
         Status::Held { hold } => {
             if let Some(due) = hold.due {

@@ -13,6 +13,8 @@ mod step;
 
 pub use attempt::AttemptLog;
 pub use attempt::Claim;
+pub use attempt::INTERVAL_MIN;
+pub use attempt::OVERRUN;
 pub use attempt::Payload;
 pub use attempt::RoundFailure;
 pub use codec::DecodeError;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::commit::{Commit, CommitId, Guard, IndexChange, Scope};
 use crate::event::{Change, Event, encode_event};
 use crate::ids::{Queue, StepId, TaskId};
-use crate::index::{Entry, entries, ready_index, ready_member};
+use crate::index::{Entry, entries, startable_entries};
 use crate::record::{Key, Phase, Record, Status, StepState};
 use crate::refusal::Halt;
 use crate::view::View;
@@ -91,6 +91,7 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             }
             Change::StepHeld { step, .. }
             | Change::StepSkipped { step, .. }
+            | Change::StartPostponed { step, .. }
             | Change::StepFailed { step, .. } => {
                 let claim = Key::Claim(step.clone());
                 keys.extend(view.knows(&claim).then_some(claim));
@@ -181,23 +182,23 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
     }
     for (key, before, now) in view.changes() {
         let Key::Claim(step) = key else { continue };
-        let Ok(StepState { status: Status::Ready { since, queue }, .. }) = view.step(step) else {
-            continue;
-        };
-        let entry = (ready_index(&queue), ready_member(since, task, step));
-        match (before, now) {
-            (None, Some(_)) => {
-                added.remove(&entry);
-                removed.insert(entry);
+        let Ok(state) = view.step(step) else { continue };
+        for entry in startable_entries(task, step, &state) {
+            match (before, now) {
+                (None, Some(_)) => {
+                    added.remove(&entry);
+                    removed.insert(entry);
+                }
+                (Some(_), Some(_)) => {
+                    added.remove(&entry);
+                }
+                // Ready again in the very millisecond: the step's own difference has no entry
+                // then.
+                (Some(_), None) if may_start(view) => {
+                    added.insert(entry);
+                }
+                (Some(_) | None, None) => {}
             }
-            (Some(_), Some(_)) => {
-                added.remove(&entry);
-            }
-            // Ready again in the very millisecond: the step's own difference has no entry then.
-            (Some(_), None) if may_start(view) => {
-                added.insert(entry);
-            }
-            (Some(_) | None, None) => {}
         }
     }
     let change = |add| move |(index, member): Entry| IndexChange { index, member, add };

@@ -82,6 +82,12 @@ pub struct Claimed {
     pub expires_at: Time,
     /// How long a renewal lasts.
     pub length: Span,
+    /// How often its worker renews the claim.
+    pub interval: Span,
+    /// The longest silence of its handler.
+    pub heartbeat: Option<Span>,
+    /// What the attempt before it last said of its progress, in the same round.
+    pub last_details: Option<String>,
     /// What must exist after a success.
     pub artifact: Option<String>,
     /// Artifacts of the steps it needs.
@@ -149,6 +155,15 @@ impl Report {
             effect: Told::Unknown,
         }
     }
+}
+
+/// What a renewal tells of the handler since the last one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// What it says of its progress, if that is new.
+    pub details: Option<String>,
+    /// True if it gave a sign of life.
+    pub alive: bool,
 }
 
 /// The answer to a renewal.
@@ -266,13 +281,12 @@ impl Claims {
         &self,
         task: &TaskId,
         at: Attempt,
-        details: Option<String>,
+        news: News,
         actor: Principal,
     ) -> Result<Renewed, EngineError> {
         let step = at.step.clone();
-        let details =
-            details.map(|text| standfast_domain::outcome::truncate(&text, DETAILS_BYTES_MAX));
-        let command = Command::RenewClaim { at, details };
+        let (details, alive) = (news.details.map(|text| cut_details(&text)), news.alive);
+        let command = Command::RenewClaim { at, details, alive };
         let wants = vec![Key::Gate, Key::Claim(step.clone()), Key::Definition(step.clone())];
         let done = self.engine.execute(task, command, actor, wants).await?;
         let mut view = View::new(task.clone());
@@ -481,6 +495,12 @@ impl Claims {
     }
 }
 
+/// Cuts what a handler says of its progress at a character's edge. Nothing is added, since
+/// the next attempt may read it.
+fn cut_details(text: &str) -> String {
+    text[..text.floor_char_boundary(DETAILS_BYTES_MAX)].to_owned()
+}
+
 fn report_fault(
     output: &Value,
     artifacts: &[Artifact],
@@ -547,6 +567,9 @@ fn claimed(
         ends_at: claim.ends_at,
         expires_at: claim.expires_at,
         length: claim.length,
+        interval: claim.interval(),
+        heartbeat: claim.heartbeat,
+        last_details: state.details.clone(),
         artifact: definition.plan.artifact.clone(),
         inputs,
         effect: None,

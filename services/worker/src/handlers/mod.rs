@@ -4,6 +4,7 @@
 
 mod fields;
 mod log;
+mod pulse;
 mod secrets;
 mod strict_json;
 
@@ -11,6 +12,7 @@ pub mod exec;
 pub mod http;
 
 pub use log::{LogLimits, LogPiece, LogSink, LogSnapshot, LogSource};
+pub use pulse::{Pulse, Untold};
 pub use secrets::{Masker, NamedSecrets, SecretFault, Secrets};
 
 use std::path::PathBuf;
@@ -52,6 +54,11 @@ pub struct Job {
     pub cancel: CancellationToken,
     /// Takes the attempt's log, readable while the attempt runs.
     pub log: LogSink,
+    /// What the attempt before last said of its progress, in the same round.
+    pub last_details: Option<String>,
+    /// Takes the handler's signs of life; a step's `timeout.heartbeat` is the longest time
+    /// without one.
+    pub pulse: Pulse,
     /// Gives the values of `${{ secrets.NAME }}` at the moment they are used.
     pub secrets: Arc<dyn Secrets>,
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Class, Failure, Job, LogLimits, LogSink, Report, SecretFault, Secrets, Success};
+use super::{
+    Class, Failure, Job, LogLimits, LogSink, Pulse, Report, SecretFault, Secrets, Success,
+};
 
 /// Secrets of a fixed list.
 pub(super) struct Fixed(BTreeMap<String, String>);
@@ -39,6 +41,8 @@ pub(super) fn job(directory: &Path, input: Value) -> Job {
         deadline: Duration::from_secs(60),
         cancel: CancellationToken::new(),
         log: LogSink::new(LogLimits::default(), None),
+        last_details: None,
+        pulse: Pulse::default(),
         secrets: Fixed::new(&[("TOKEN", "hunter2-hunter2"), ("PIN", "8471-2233")]),
     }
 }

@@ -82,6 +82,8 @@ pub enum Command {
         at: Attempt,
         /// What the handler says of its progress.
         details: Option<String>,
+        /// True if the handler gave a sign of life since the last renewal.
+        alive: bool,
     },
     /// Take an attempt's outcome.
     CompleteAttempt {
@@ -138,6 +140,8 @@ pub enum Command {
         step: Option<StepId>,
         /// Which of its timers.
         kind: TimerKind,
+        /// Of a step's queue time: why no worker has started it, as far as that is known.
+        why: Option<String>,
     },
     /// A person answers a hold.
     Answer {
@@ -251,7 +255,9 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
             let ask = claim::Ask { step, attempt: *attempt, worker, length: *length, handlers };
             claim::claim(view, &ask, given)
         }
-        Command::RenewClaim { at, details } => claim::renew(view, at, details.clone(), given),
+        Command::RenewClaim { at, details, alive } => {
+            claim::renew(view, at, (details.clone(), *alive), given)
+        }
         Command::CompleteAttempt { at, outcome, added, cost_usd_micros } => {
             complete::decide(view, at, outcome, added, *cost_usd_micros, given)
         }
@@ -262,8 +268,13 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
         Command::ExpireClaim { step, attempt, proven } => {
             end_attempt::expire(view, step, *attempt, *proven, given)
         }
-        Command::FireTimer { step: Some(step), kind } => timer::fire_step(view, step, *kind, given),
-        Command::FireTimer { step: None, kind } => timer::fire_task(view, *kind, given),
+        Command::FireTimer { step: Some(step), kind: TimerKind::Queue, why } => {
+            timer::queue_over(view, step, why.as_deref(), given)
+        }
+        Command::FireTimer { step: Some(step), kind, .. } => {
+            timer::fire_step(view, step, *kind, given)
+        }
+        Command::FireTimer { step: None, kind, .. } => timer::fire_task(view, *kind, given),
         Command::Answer { step, answer, note, effect, receipt } => {
             let said = answer::Said {
                 answer: *answer,

@@ -108,7 +108,17 @@ pub(super) const STEP: Shape = Shape {
 pub(super) const TIMEOUT: Shape = Shape {
     what: "time limits",
     fields: &[
+        field(
+            "queue",
+            "The longest time from ready to started, each time anew; then the step fails for good.",
+            form::span,
+        ),
         field("attempt", "The longest time of one attempt; by default `30m`.", form::span),
+        field(
+            "heartbeat",
+            "The longest silence of the handler; then the attempt ends as a timeout.",
+            form::span,
+        ),
         field(
             "total",
             "The longest time from first ready to settled, all attempts and waits included.",
@@ -116,7 +126,7 @@ pub(super) const TIMEOUT: Shape = Shape {
         ),
     ],
     required: &[],
-    later: &["queue", "heartbeat"],
+    later: &[],
 };
 
 /// A step's `retry`.

@@ -288,10 +288,13 @@ pub struct Gate {
     /// Task-level holds; while there is one, nothing starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<Hold>,
+    /// When the last of them ended; queue times count from then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_at: Option<Time>,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { epoch: 1, closed: false, stop: None, holds: Vec::new() }
+        Self { epoch: 1, closed: false, stop: None, holds: Vec::new(), released_at: None }
     }
 }

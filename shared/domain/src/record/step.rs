@@ -117,6 +117,12 @@ pub struct StepState {
     /// When all its attempts must have ended (`timeout.total`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub give_up_at: Option<Time>,
+    /// While it is ready: when a worker must have started it (`timeout.queue`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_by: Option<Time>,
+    /// What a handler last said of its progress in this round, for the next attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<String>,
     /// True once its dependents outside a redone round have been told.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub told: bool,
@@ -168,6 +174,8 @@ impl StepState {
             charged: 0,
             first_ready_at: None,
             give_up_at: None,
+            start_by: None,
+            details: None,
             told: false,
             told_lists: 0,
             added_open: 0,

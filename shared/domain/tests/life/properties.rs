@@ -71,7 +71,11 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
     Some(match deed.kind {
         0..=11 => claim_command(pick(&world.ready(), deed.which)?.as_str(), worker),
         12..=21 => completion(past, deed, pick(&running, deed.which)?),
-        22 => Command::RenewClaim { at: pick(&past.attempts, deed.which)?, details: None },
+        22 => Command::RenewClaim {
+            at: pick(&past.attempts, deed.which)?,
+            details: None,
+            alive: false,
+        },
         23 => Command::HandBack { at: pick(&running, deed.which)?, why: "draining".to_owned() },
         24 => completion(past, deed, pick(&past.attempts, deed.which)?),
         25 => pick(&past.outcomes, deed.which)?.1,
@@ -86,7 +90,7 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
             if entry.kind != TimerKind::Remove && !deed.how.is_multiple_of(3) {
                 world.now = world.now.max(entry.due);
             }
-            Command::FireTimer { step: entry.step, kind: entry.kind }
+            Command::FireTimer { step: entry.step, kind: entry.kind, why: None }
         }
         32..=35 => {
             let answer = [Answer::Retry, Answer::Skip][usize::from(deed.how % 2)];

@@ -274,7 +274,7 @@ fn a_success_leaves_no_expiry_of_a_claim_that_was_renewed_meanwhile() {
     let at = world.attempt_of("a");
     world.pass(5);
     // Process 0 does not hear of the renewal; the world checks all entries after each commit.
-    assert_eq!(world.run(1, Command::RenewClaim { at: at.clone(), details: None }), Ok(true));
+    assert_eq!(world.renew(1, &at, None), Ok(true));
     assert_eq!(world.complete(0, at, done()), Ok(true));
 }
 

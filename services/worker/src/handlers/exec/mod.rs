@@ -19,8 +19,17 @@
 //! The program starts in the attempt's directory with `PATH`, `HOME` and `LANG` of the worker,
 //! a `TMPDIR` of its own, `STANDFAST_TASK`, `STANDFAST_STEP`, `STANDFAST_ATTEMPT`,
 //! `STANDFAST_ROUND`, `STANDFAST_INPUTS` (the directory of the needed steps' artifacts),
-//! `STANDFAST_OUTCOME` (a file it may write, see below) and three marks by which its
-//! processes are found again. Nothing else of the worker's environment is passed on.
+//! `STANDFAST_OUTCOME` and `STANDFAST_PROGRESS` (files it may write, see below), in an attempt
+//! after one that said how far it was `STANDFAST_LAST_DETAILS` (what that one said last), and
+//! three marks by which its processes are found again. Nothing else of the worker's environment
+//! is passed on.
+//!
+//! # Progress
+//!
+//! The last whole line of the file that `STANDFAST_PROGRESS` names (all of it if it has no line
+//! end; up to 4 KiB) is shown beside the step while the program runs, and handed to the next
+//! attempt if this one does not succeed. Signs of life, of which a step's `timeout.heartbeat`
+//! wants one again and again, are output of any kind and a change of either file.
 //!
 //! # Output
 //!
@@ -61,6 +70,7 @@
 mod family;
 mod outcome;
 mod processes;
+mod progress;
 mod report;
 mod run;
 

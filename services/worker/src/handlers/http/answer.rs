@@ -11,7 +11,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use super::super::secrets::Masker;
-use super::super::{Class, FAILURE_TEXT_BYTES_MAX, Failure, Report, Success, shorten, strict_json};
+use super::super::{
+    Class, FAILURE_TEXT_BYTES_MAX, Failure, Pulse, Report, Success, shorten, strict_json,
+};
 use super::Input;
 
 /// Bytes of all headers that are kept; they are for a look, not for data.
@@ -32,6 +34,7 @@ pub(super) async fn read(
     mut response: Response,
     place: String,
     input: &Input,
+    pulse: &Pulse,
 ) -> Result<Answer, Failure> {
     let limit = input.response_limit;
     let status = response.status().as_u16();
@@ -43,6 +46,7 @@ pub(super) async fn read(
             Failure::new(Class::Retryable, format!("http: {place}: the answer broke off: {error}"))
         })?;
         let Some(chunk) = chunk else { break };
+        pulse.beat();
         body.extend_from_slice(&chunk);
         if body.len() > limit && wanted {
             let message = format!(

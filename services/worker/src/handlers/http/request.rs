@@ -116,10 +116,11 @@ async fn follow(
         seen.insert(url.clone());
         let sent = client.request(method.clone(), url.clone()).headers(headers.clone());
         let response = sent.send().await.map_err(|error| send_failure(&url, error))?;
+        job.pulse.beat();
         let status = response.status().as_u16();
         job.log.note(&format!("{method} {} answered {status}", place(&url)));
         let Some(next) = redirect(&url, &response, input).map_err(permanent)? else {
-            return answer::read(response, place(&url), input).await;
+            return answer::read(response, place(&url), input, &job.pulse).await;
         };
         if seen.len() > input.follow_redirects {
             let limit = input.follow_redirects;

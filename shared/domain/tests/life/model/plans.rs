@@ -145,6 +145,12 @@ pub fn steps(draws: &[Draw], prefix: &str) -> (Vec<StepPlan>, Vec<Addition>) {
         if draw.attempts > 200 {
             new.timeout.total = Some(Span::from_secs(20));
         }
+        if draw.kind > 200 {
+            new.timeout.queue = Some(Span::from_secs(10));
+        }
+        if draw.named > 50_000 {
+            new.timeout.heartbeat = Some(Span::from_secs(5));
+        }
         steps.push(new);
         let upstream = graph::upstream(&steps, &id(&name));
         steps[n].on_failure = on_failure(draw, &upstream);
