@@ -129,7 +129,8 @@ pub(crate) async fn get(
     place: Place,
 ) -> Result<Json<TaskView>, Fail> {
     let base = reads::visible(&api, &caller, place.task()?).await?;
-    let survey = reads::survey_one(api.engine(), base).await?;
+    let mut survey = reads::survey_one(api.engine(), base).await?;
+    reads::find_waits(&api, std::slice::from_mut(&mut survey)).await?;
     Ok(Json(present::task::view(&survey)))
 }
 

@@ -115,17 +115,20 @@ mod tests {
         assert!(!pulse.untold().alive);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn silence_is_counted_from_the_last_sign_of_life() {
-        let (pulse, most) = (Pulse::default(), Duration::from_secs(10));
-        let start = Instant::now();
-        let beating = async {
-            for _ in 0..3 {
-                tokio::time::advance(Duration::from_secs(9)).await;
-                pulse.beat();
-            }
+        let (pulse, hour) = (Pulse::default(), Duration::from_secs(3600));
+        let silent = async |most| {
+            let waiting = tokio::time::timeout(Duration::from_millis(1), pulse.silent(most));
+            waiting.await.is_ok()
         };
-        tokio::join!(pulse.silent(most), beating);
-        assert_eq!(start.elapsed().as_secs(), 37);
+        pulse.lock().beaten_at -= hour;
+        assert!(silent(hour).await);
+        assert!(!silent(hour * 2).await);
+        pulse.beat();
+        assert!(!silent(hour).await);
+        let begun = Instant::now();
+        pulse.silent(Duration::from_millis(30)).await;
+        assert!(begun.elapsed() >= Duration::from_millis(20), "it was waited for");
     }
 }

@@ -106,6 +106,7 @@ async fn the_environment_is_small_and_names_the_attempt() {
         "STANDFAST_HOME_ID",
         "STANDFAST_INPUTS",
         "STANDFAST_OUTCOME",
+        "STANDFAST_PROGRESS",
         "STANDFAST_ROUND",
         "STANDFAST_STEP",
         "STANDFAST_TASK",
@@ -483,4 +484,58 @@ async fn faults_are_also_found_when_it_runs() {
     let report = with(json!({ "command": ["true"], "x": 1, "output": 2 })).await;
     failed(report, Class::Permanent, "exec: `with/x`: unknown field `x`");
     failed(with(json!({ "command": "${{ x }}" })).await, Class::Permanent, "command is empty");
+}
+
+#[tokio::test]
+async fn what_a_program_says_of_its_progress_is_masked_and_known_at_its_end() {
+    let directory = directory();
+    let script = "echo one > $STANDFAST_PROGRESS; echo key $KEY >> $STANDFAST_PROGRESS; exit 1";
+    let input =
+        json!({ "command": ["sh", "-c", script], "env": { "KEY": "${{ secrets.TOKEN }}" } });
+    let job = job(directory.path(), input);
+    let pulse = job.pulse.clone();
+    failed(exec().run(job).await, Class::Retryable, "exit code 1");
+    let said = pulse.untold();
+    assert_eq!((said.details.as_deref(), said.alive), (Some("key ***"), true));
+}
+
+#[tokio::test]
+async fn output_is_a_sign_of_life_and_so_is_a_changed_file() {
+    for script in ["echo x", "echo x >&2", "echo '{}' > $STANDFAST_OUTCOME"] {
+        let directory = directory();
+        let job = job(directory.path(), json!({ "command": ["sh", "-c", script] }));
+        let pulse = job.pulse.clone();
+        succeeded(exec().run(job).await);
+        assert!(pulse.untold().alive, "{script}");
+    }
+    let directory = directory();
+    let job = job(directory.path(), json!({ "command": ["true"] }));
+    let pulse = job.pulse.clone();
+    succeeded(exec().run(job).await);
+    assert!(!pulse.untold().alive, "a program that says nothing gives no sign");
+}
+
+#[tokio::test]
+async fn a_program_is_told_what_the_attempt_before_said_last() {
+    let directory = directory();
+    let input = json!({ "command": ["sh", "-c", "echo ${STANDFAST_LAST_DETAILS-none}"] });
+    let mut job = job(directory.path(), input.clone());
+    job.last_details = Some("row\0 400".to_owned());
+    assert_eq!(succeeded(exec().run(job).await).output["stdout"], "row 400");
+    assert_eq!(output(input).await["stdout"], "none");
+}
+
+#[tokio::test]
+async fn a_program_names_each_class_of_failure_but_the_loss_of_its_worker() {
+    for class in ["retryable", "permanent", "rate_limited", "timeout", "cancelled"] {
+        let text = json!({ "error": { "class": class, "message": "so it is", "retry_after": 7 } });
+        let failure = failed(
+            outcome(&text.to_string(), "exit 0").await,
+            Class::parse(class).unwrap(),
+            "so it is",
+        );
+        assert_eq!(failure.retry_after, Some(Duration::from_secs(7)), "{class}");
+    }
+    let lost = json!({ "error": { "class": "lost", "message": "" } }).to_string();
+    failed(outcome(&lost, "exit 0").await, Class::Permanent, "`error/class` must be");
 }

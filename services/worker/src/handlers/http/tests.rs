@@ -148,10 +148,14 @@ async fn secrets_are_sent_and_masked() {
 #[tokio::test]
 async fn statuses_have_their_class() {
     let pause = "retry-after: 7\r\n";
+    let date = "date: Thu, 01 Jan 1970 00:00:01 GMT\r\n\
+                retry-after: Thu, 01 Jan 1970 00:00:10 GMT\r\n";
     let cases = [
         ("429", pause, Class::RateLimited, Some(7)),
+        ("429", date, Class::RateLimited, Some(9)),
         ("429", "", Class::RateLimited, None),
         ("503", pause, Class::RateLimited, Some(7)),
+        ("503", date, Class::RateLimited, Some(9)),
         ("503", "", Class::Retryable, None),
         ("500", pause, Class::Retryable, None),
         ("408", "", Class::Retryable, None),
