@@ -1,6 +1,7 @@
 //! Tasks in an embedded installation, from submission to end, by their behaviour.
 #![allow(clippy::unwrap_used)]
 
+mod attempts;
 mod births;
 mod failures;
 mod flow;
