@@ -6,7 +6,7 @@
 mod effects;
 
 use crate::event::{Change, Event};
-use crate::hold::{Hold, HoldClass};
+use crate::hold::{Hold, HoldClass, HoldReason};
 use crate::ids::StepId;
 use crate::plan::When;
 use crate::record::{
@@ -99,14 +99,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::RoundOpened { by, round, steps, .. } => round_opened(view, by, *round, steps),
         Change::DependentsTold { step, chunk } => dependents_told(view, step, *chunk),
         Change::TaskHeld { hold } => task_held(view, hold),
-        Change::TaskReleased { reason } => {
-            view.edit_gate(|gate| {
-                gate.holds.retain(|hold| hold.reason != *reason);
-                gate.released_at = gate.holds.is_empty().then_some(at);
-            })?;
-            let left = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
-            view.edit_header(|header| header.task_holds = left)
-        }
+        Change::TaskReleased { reason } => task_released(view, at, *reason),
         Change::HoldAnswered { .. } => Ok(()), // a fact; what follows from it has its own events
         Change::DeadlinePassed => view.edit_header(|header| header.deadline_at = None),
         Change::StopRequested { reason } => stop_requested(view, event, reason.clone()),
@@ -189,6 +182,15 @@ fn task_held(view: &mut View, hold: &Hold) -> Result<(), Halt> {
     })?;
     let holds = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
     view.edit_header(|header| header.task_holds = holds)
+}
+
+fn task_released(view: &mut View, at: Time, reason: HoldReason) -> Result<(), Halt> {
+    view.edit_gate(|gate| {
+        gate.holds.retain(|hold| hold.reason != reason);
+        gate.released_at = gate.holds.is_empty().then_some(at);
+    })?;
+    let left = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
+    view.edit_header(|header| header.task_holds = left)
 }
 
 fn roots_opened(view: &mut View, chunk: u32) -> Result<(), Halt> {
