@@ -60,6 +60,16 @@
 //! file or JSON output with faults, too much output: `permanent`. The failure's output has
 //! the same shape as a success's, with the ends of both texts.
 //!
+//! # Effects
+//!
+//! What a program changes outside, nobody can tell from its command: the step's author declares
+//! it (`effect`), and without that it is run again after a crash. Of a declared effect the
+//! intent is recorded before the program starts, and `STANDFAST_EFFECT_KEY` is the key that
+//! stays the same on every repeat. A success says that it has happened. A failure says nothing,
+//! unless the program was never started, or its outcome file has `"effect": "happened"` or
+//! `"not_happened"` within `error`. As the `check` of an effect, exit code 0 says that it has
+//! happened and 1 that it has not.
+//!
 //! # The end
 //!
 //! When the first process ends, everything it left behind is killed. On cancellation and when

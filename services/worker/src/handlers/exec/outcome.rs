@@ -10,7 +10,7 @@ use standfast_domain::ids::check_name;
 use standfast_domain::outcome::ARTIFACTS_MAX;
 
 use super::super::fields::{kind, shown};
-use super::super::{Class, Failure, Masker, OUTPUT_BYTES_MAX, strict_json};
+use super::super::{Class, Failure, Masker, OUTPUT_BYTES_MAX, Sent, strict_json};
 use super::progress;
 
 /// Seconds of `retry_after`: ten years, as for all timers.
@@ -134,7 +134,7 @@ fn read_then(value: &Value) -> Result<Vec<Value>, String> {
 
 fn read_error(value: &Value) -> Result<Failure, String> {
     let error = object(value, "`error`")?;
-    known(error, &["class", "message", "retry_after", "output"], "error/")?;
+    known(error, &["class", "message", "retry_after", "output", "effect"], "error/")?;
     let class = error.get("class").ok_or("`error/class` is missing")?;
     let class = match Class::parse(text(class, "error/class")?) {
         // A program cannot report that its worker went away.
@@ -148,7 +148,21 @@ fn read_error(value: &Value) -> Result<Failure, String> {
     let mut failure = Failure::new(class, text(message, "error/message")?);
     failure.retry_after = error.get("retry_after").map(read_span).transpose()?;
     failure.output = error.get("output").cloned();
+    failure.sent = error.get("effect").map_or(Ok(Sent::Unknown), read_sent)?;
     Ok(failure)
+}
+
+/// Reads what a failed program knows of its step's effect.
+fn read_sent(value: &Value) -> Result<Sent, String> {
+    match text(value, "error/effect")? {
+        "not_happened" => Ok(Sent::Refused),
+        "happened" => Ok(Sent::Landed(Value::Null)),
+        "unknown" => Ok(Sent::Unknown),
+        _ => {
+            let names = "`happened`, `not_happened` or `unknown`";
+            Err(format!("`error/effect` must be {names}, found {}", shown(value)))
+        }
+    }
 }
 
 /// Reads a span: seconds as a number, or a text such as `30s`, `5m`, `2h`, `250ms`, `1d`.

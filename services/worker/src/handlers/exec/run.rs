@@ -21,7 +21,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::secrets::{Masker, Resolver};
-use super::super::{Class, Failure, Job, LogSink, LogSource, Pulse, Report, SecretFault};
+use super::super::{
+    Class, Failure, Job, LogSink, LogSource, Pulse, Report, SecretFault, Sent, outside,
+};
 use super::family::{Family, HOME_MARK};
 use super::progress::Progress;
 use super::report::{self, Seen};
@@ -61,6 +63,10 @@ pub(super) async fn run(settings: &ExecSettings, job: &Job, input: Input) -> Rep
     if job.cancel.is_cancelled() {
         return Failure::new(Class::Cancelled, "exec: cancelled before the start").into();
     }
+    let effect = job.effect.as_deref();
+    if let Some(report) = outside::ask(effect, job.deadline).await {
+        return report;
+    }
     let private = job.directory.join(PRIVATE_DIRECTORY);
     let progress = Progress {
         file: private.join("progress"),
@@ -70,7 +76,7 @@ pub(super) async fn run(settings: &ExecSettings, job: &Job, input: Input) -> Rep
     };
     let (mut child, family) = match start(settings, job, &input, &progress) {
         Ok(started) => started,
-        Err(failure) => return (*failure).into(),
+        Err(failure) => return Failure { sent: Sent::Not, ..*failure }.into(),
     };
     let pipes = Pipes::serve(&mut child, &input, job, settings.output_bytes_max);
     let following = AbortOnDropHandle::new(tokio::spawn(progress.clone().follow()));
@@ -146,6 +152,8 @@ fn environment(
     // A variable ends at a NUL character, which a handler elsewhere may have said.
     let last = job.last_details.as_ref().map(|details| details.replace('\0', ""));
     let last = last.map(|details| ("STANDFAST_LAST_DETAILS", OsString::from(details)));
+    let effect = job.effect.as_ref();
+    let effect = effect.map(|effect| ("STANDFAST_EFFECT_KEY", effect.key.clone().into()));
     let mut variables = vec![
         ("PATH", own("PATH", "/usr/local/bin:/usr/bin:/bin")),
         ("HOME", own("HOME", "/")),
@@ -161,6 +169,7 @@ fn environment(
         (HOME_MARK, settings.home_id.clone().into()),
     ];
     variables.extend(last);
+    variables.extend(effect);
     variables
 }
 
