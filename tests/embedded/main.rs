@@ -3,5 +3,6 @@
 
 mod attempts;
 mod births;
+mod effects;
 mod failures;
 mod flow;

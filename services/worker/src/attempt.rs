@@ -2,21 +2,26 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use serde_json::Value;
 use standfast_domain::ids::{Principal, WorkerId};
 use standfast_domain::outcome::FailureClass;
+use standfast_domain::record::NotLanded;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{Claimed, Claims, Report};
-use standfast_engine::effects::Told;
+use standfast_engine::effects::{DeclaredEffect, Told};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::builtin::BuiltinHandlers;
+use crate::effects::{self, Checker, Gate};
 use crate::files::{self, FilesError};
 use crate::gauges::Came;
 use crate::handlers::{
-    self, Class, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Pulse, Secrets,
+    self, Class, Effect, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Pulse, Secrets,
 };
 use crate::heartbeat::{Heart, Standing};
 use crate::log_keeper;
@@ -34,6 +39,8 @@ pub(crate) struct Bench {
     pub actor: Principal,
     pub attempts: PathBuf,
     pub secrets: Arc<dyn Secrets>,
+    /// Runs the checks of effects.
+    pub handlers: BuiltinHandlers,
     /// Cancelled when running attempts are to be handed back.
     pub hand_back: CancellationToken,
     /// Cancelled when the process may wait no longer.
@@ -55,30 +62,38 @@ impl Bench {
         let (standing, beat) = heart.clone().start(interval, cancel.clone());
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
         let directory = self.attempts.join(name);
-        let ends = Ends { cancel, pulse: heart.pulse.clone() };
-        let report = match self.work(&claimed, handler, &directory, ends).await {
+        let log = LogSink::new(LogLimits::default(), Some(&spool_of(&directory)));
+        let gate = self.gate(&claimed, &directory, &log, &cancel).map(Arc::new);
+        let course = Course { cancel, pulse: heart.pulse.clone(), log, gate: gate.clone() };
+        let report = match self.work(&claimed, handler, &directory, course).await {
             Ok(report) => report,
-            Err(error) => failed_files(&error),
+            Err(error) => failed_files(&error, Told::NotLanded(NotLanded::NotSent)),
         };
         let standing = *standing.borrow();
         if standing == Standing::Held && matches!(report, Report::Failed { .. }) {
             heart.last_words().await;
         }
         let (told, came) = match standing {
+            _ if gate.as_ref().is_some_and(|gate| gate.is_over()) => (true, Came::GivenUp),
             Standing::Lost => {
                 tracing::info!(task = %claimed.task, step = %claimed.step,
                     attempt = claimed.attempt, "attempt was taken over; its result is dropped");
+                tell_apart(gate.as_deref(), &report).await;
                 (true, Came::GivenUp)
             }
             Standing::Held if self.hand_back.is_cancelled() && is_cancelled(&report) => {
-                (self.tell(&claimed, None).await, Came::GivenUp)
+                (self.tell(&claimed, None).await.is_some(), Came::GivenUp)
             }
             Standing::Held | Standing::ToEnd => {
                 let came = match &report {
                     Report::Succeeded { .. } => Came::Succeeded,
                     Report::Failed { .. } => Came::Failed,
                 };
-                (self.tell(&claimed, Some(report)).await, came)
+                let told = self.tell(&claimed, Some(report.clone())).await;
+                if told == Some(Taken::No) {
+                    tell_apart(gate.as_deref(), &report).await;
+                }
+                (told.is_some(), came)
             }
         };
         drop(beat);
@@ -93,15 +108,16 @@ impl Bench {
         claimed: &Claimed,
         handler: Arc<dyn Handler>,
         directory: &Path,
-        Ends { cancel, pulse }: Ends,
+        Course { cancel, pulse, log, gate }: Course,
     ) -> Result<Report, FilesError> {
+        if let Some(receipt) = claimed.effect.as_ref().and_then(|effect| effect.kept.clone()) {
+            return Ok(kept(receipt));
+        }
         if tokio::fs::try_exists(directory).await? {
             tokio::fs::remove_dir_all(directory).await?;
         }
         tokio::fs::create_dir_all(directory).await?;
         files::write_inputs(self.claims.blobs(), directory, &claimed.inputs).await?;
-        let spool = directory.with_extension("log");
-        let log = LogSink::new(LogLimits::default(), Some(&spool));
         let at = claimed.at(&self.worker);
         let keeper =
             log_keeper::start(self.claims.clone(), claimed.task.clone(), at.clone(), log.clone());
@@ -125,15 +141,21 @@ impl Bench {
             last_details: claimed.last_details.clone(),
             pulse: pulse.clone(),
             secrets: Arc::new(NamedSecrets::of(&claimed.defined_with, self.secrets.clone())),
+            effect: gate.map(|gate| {
+                let DeclaredEffect { class, key, .. } = &gate.declared;
+                Arc::new(Effect::new(*class, key.clone(), gate.clone()))
+            }),
         };
+        let effect = job.effect.clone();
         let heartbeat = claimed.heartbeat.map(Span::to_std);
         let watch = Silence::watch(pulse, heartbeat, cancel);
         let report = watch.judge(run_handler(handler, job, left.to_std() + OVERRUN).await);
         drop(keeper);
-        let report = self.keep(claimed, directory, report).await;
+        let sent = effect.is_some_and(|effect| effect.may_have_been_sent());
+        let report = self.keep(claimed, directory, report, sent).await;
         log_keeper::finish(&self.claims, &claimed.task, &at, &log).await;
-        let _ = tokio::fs::remove_file(&spool).await; // it may never have been made
-        report
+        let _ = tokio::fs::remove_file(spool_of(directory)).await; // it may never have been made
+        Ok(report)
     }
 
     /// Keeps what a success has left and turns the handler's report into the engine's.
@@ -142,27 +164,66 @@ impl Bench {
         claimed: &Claimed,
         directory: &Path,
         report: handlers::Report,
-    ) -> Result<Report, FilesError> {
+        sent: bool,
+    ) -> Report {
         let success = match report {
+            handlers::Report::Succeeded(success) if success.kept => return kept(success.output),
             handlers::Report::Succeeded(success) => success,
-            handlers::Report::Failed(failure) => return Ok(failed(failure)),
+            handlers::Report::Failed(failure) => return failed(failure, sent),
         };
         let mut names: Vec<String> = claimed.artifact.iter().cloned().collect();
         let declared = claimed.artifact.as_ref();
         names.extend(success.artifacts.into_iter().filter(|name| declared != Some(name)));
-        let artifacts =
-            files::keep_artifacts(self.claims.blobs(), &claimed.task, directory, &names).await?;
-        Ok(Report::Succeeded {
-            output: success.output,
-            artifacts,
-            cost_usd_micros: success.cost_usd_micros,
-            checkpoint: success.checkpoint,
-            then: serde_json::Value::Array(success.then),
+        let blobs = self.claims.blobs();
+        match files::keep_artifacts(blobs, &claimed.task, directory, &names).await {
+            Ok(artifacts) => Report::Succeeded {
+                output: success.output,
+                artifacts,
+                cost_usd_micros: success.cost_usd_micros,
+                checkpoint: success.checkpoint,
+                then: Value::Array(success.then),
+            },
+            Err(error) => failed_files(&error, Told::Landed(success.output)),
+        }
+    }
+
+    /// Makes the gate of an attempt whose step declares an effect.
+    fn gate(
+        &self,
+        claimed: &Claimed,
+        directory: &Path,
+        log: &LogSink,
+        cancel: &CancellationToken,
+    ) -> Option<Gate> {
+        let declared = claimed.effect.clone()?;
+        let checker = declared.check.clone().and_then(|check| {
+            Some(Checker {
+                handler: self.handlers.get(check.uses.as_str())?,
+                check,
+                step: claimed.step.to_string(),
+                attempt: claimed.attempt,
+                round: claimed.round,
+                directory: directory.join(".check"),
+                log: log.clone(),
+                secrets: self.secrets.clone(),
+            })
+        });
+        Some(Gate {
+            claims: self.claims.clone(),
+            task: claimed.task.clone(),
+            at: claimed.at(&self.worker),
+            actor: self.actor.clone(),
+            declared,
+            checker,
+            cancel: cancel.clone(),
+            give_up: self.give_up.clone(),
+            over: AtomicBool::new(false),
         })
     }
 
-    /// Tells the result, or hands the attempt back, until the store has answered.
-    async fn tell(&self, claimed: &Claimed, report: Option<Report>) -> bool {
+    /// Tells the result, or hands the attempt back, until the store has answered; `None`: it
+    /// never did.
+    async fn tell(&self, claimed: &Claimed, report: Option<Report>) -> Option<Taken> {
         let at = claimed.at(&self.worker);
         let mut failing = false;
         loop {
@@ -177,11 +238,11 @@ impl Bench {
                 }
             };
             let error = match told {
-                Ok(()) => return true,
+                Ok(()) => return Some(Taken::Yes),
                 Err(EngineError::Refused(refusal)) => {
                     tracing::info!(task = %claimed.task, step = %claimed.step,
                         attempt = claimed.attempt, %refusal, "result not taken");
-                    return true;
+                    return Some(Taken::No);
                 }
                 Err(EngineError::Store(error)) => error,
             };
@@ -192,16 +253,51 @@ impl Bench {
             }
             tokio::select! {
                 () = tokio::time::sleep(TELL_AGAIN) => {}
-                () = self.give_up.cancelled() => return false,
+                () = self.give_up.cancelled() => return None,
             }
         }
     }
 }
 
-/// What may end an attempt before its time.
-struct Ends {
+/// Whether a result was taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Yes,
+    No,
+}
+
+/// What an attempt runs with, besides its claim.
+struct Course {
     cancel: CancellationToken,
     pulse: Pulse,
+    log: LogSink,
+    gate: Option<Arc<Gate>>,
+}
+
+/// Where an attempt's log is kept while it runs.
+fn spool_of(directory: &Path) -> PathBuf {
+    directory.with_extension("log")
+}
+
+/// The report of an attempt that needed to send nothing: an earlier one has.
+fn kept(receipt: Value) -> Report {
+    Report::Succeeded {
+        output: receipt,
+        artifacts: Vec::new(),
+        cost_usd_micros: 0,
+        checkpoint: None,
+        then: Value::Null,
+    }
+}
+
+/// Tells what became of an effect whose attempt's result is not taken: it is true all the same.
+async fn tell_apart(gate: Option<&Gate>, report: &Report) {
+    let Some(gate) = gate else { return };
+    gate.tell(match report {
+        Report::Succeeded { output, .. } => Told::Landed(output.clone()),
+        Report::Failed { effect, .. } => effect.clone(),
+    })
+    .await;
 }
 
 /// Watches over a handler's silence.
@@ -282,7 +378,8 @@ fn is_cancelled(report: &Report) -> bool {
     matches!(report, Report::Failed { class: FailureClass::Cancelled, .. })
 }
 
-fn failed(failure: Failure) -> Report {
+fn failed(failure: Failure, sent: bool) -> Report {
+    let effect = effects::told(&failure, sent);
     let class = match failure.class {
         Class::Retryable => FailureClass::Retryable,
         Class::Permanent => FailureClass::Permanent,
@@ -298,14 +395,16 @@ fn failed(failure: Failure) -> Report {
         retry_after: failure.retry_after.map(millis),
         output: failure.output.unwrap_or_default(),
         cost_usd_micros: failure.cost_usd_micros,
-        effect: Told::Unknown,
+        effect,
     }
 }
 
-fn failed_files(error: &FilesError) -> Report {
+fn failed_files(error: &FilesError, told: Told) -> Report {
     let class = match error {
         FilesError::Blobs(_) | FilesError::Io(_) => FailureClass::Retryable,
         FilesError::Artifact { .. } => FailureClass::Permanent,
     };
-    Report::failed(class, error.to_string())
+    let (message, output) = (error.to_string(), Value::Null);
+    let (retry_after, cost_usd_micros) = (None, 0);
+    Report::Failed { class, message, retry_after, output, cost_usd_micros, effect: told }
 }

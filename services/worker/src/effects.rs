@@ -10,18 +10,19 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use standfast_domain::decide::Speaker;
 use standfast_domain::ids::{Principal, TaskId};
-use standfast_domain::record::{EffectClass, MAIN_EFFECT, NotLanded};
+use standfast_domain::record::{MAIN_EFFECT, NotLanded};
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{Claimed, Claims};
+use standfast_engine::claims::Claims;
 use standfast_engine::effects::{
     DeclaredCheck, DeclaredEffect, EffectAsk, Intended, SEND_WINDOW, Told,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::handlers::{
-    Class, Failure, Handler, Intents, Job, LogSink, MaySend, NamedSecrets, Report, Secrets, Sent,
+    Class, Failure, Handler, Intents, Job, LogSink, MaySend, NamedSecrets, Pulse, Report, Secrets,
+    Sent,
 };
 
 /// The wait between two tries while the store does not answer.
@@ -38,8 +39,10 @@ pub(crate) struct Gate {
     pub checker: Option<Checker>,
     /// Ends the waiting for a store that does not answer.
     pub cancel: CancellationToken,
+    /// Ends the waiting for a store that does not take what is known.
+    pub give_up: CancellationToken,
     /// Set once the attempt has ended there and then: nothing is told of it any more.
-    pub over: Arc<AtomicBool>,
+    pub over: AtomicBool,
 }
 
 /// Runs the check of an effect.
@@ -101,6 +104,11 @@ impl Intents for Gate {
 }
 
 impl Gate {
+    /// True once the attempt has ended there and then.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
     fn ask(&self, request_timeout: Duration) -> EffectAsk {
         let millis = u64::try_from(request_timeout.as_millis()).unwrap_or(u64::MAX);
         EffectAsk {
@@ -169,7 +177,7 @@ impl Gate {
             }
             tokio::select! {
                 () = tokio::time::sleep(ASK_AGAIN) => {}
-                () = self.cancel.cancelled() => return,
+                () = self.give_up.cancelled() => return,
             }
         }
     }
@@ -197,6 +205,8 @@ impl Checker {
             cancel: cancel.clone(),
             log: self.log.clone(),
             secrets: Arc::new(NamedSecrets::of(&self.check.defined_with, self.secrets.clone())),
+            last_details: None,
+            pulse: Pulse::default(),
             effect: None,
         };
         let uses = self.check.uses.as_str();
@@ -234,9 +244,4 @@ pub(crate) fn told(failure: &Failure, may_have_been_sent: bool) -> Told {
         Sent::Refused => Told::NotLanded(NotLanded::Refused),
         Sent::Landed(receipt) => Told::Landed(receipt.clone()),
     }
-}
-
-/// True for classes whose receipt is worth telling apart from the attempt's result.
-pub(crate) fn is_owed(claimed: &Claimed) -> bool {
-    claimed.effect.as_ref().is_some_and(|effect| effect.class != EffectClass::None)
 }

@@ -13,6 +13,7 @@ pub mod handlers;
 
 mod attempt;
 mod builtin;
+mod effects;
 mod files;
 mod gauges;
 mod heartbeat;

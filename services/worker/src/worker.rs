@@ -137,6 +137,7 @@ impl Worker {
                 .expect("a worker's id is a name"),
             attempts: self.settings.attempts.clone(),
             secrets: self.settings.secrets.clone(),
+            handlers: self.handlers.clone(),
             hand_back: hand_back.clone(),
             give_up: give_up.clone(),
         };

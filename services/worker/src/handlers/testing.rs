@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use serde_json::Value;
+use standfast_domain::record::EffectClass;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Class, Failure, Job, LogLimits, LogSink, Pulse, Report, SecretFault, Secrets, Success,
+    Class, Effect, Failure, Intents, Job, LogLimits, LogSink, MaySend, Pulse, Report, SecretFault,
+    Secrets, Success,
 };
 
 /// Secrets of a fixed list.
@@ -44,7 +48,36 @@ pub(super) fn job(directory: &Path, input: Value) -> Job {
         last_details: None,
         pulse: Pulse::default(),
         secrets: Fixed::new(&[("TOKEN", "hunter2-hunter2"), ("PIN", "8471-2233")]),
+        effect: None,
     }
+}
+
+/// Intents that are answered as a test says, and counted.
+pub(super) struct Told {
+    pub answer: Box<dyn Fn() -> MaySend + Send + Sync>,
+    pub asked: AtomicU32,
+}
+
+#[async_trait]
+impl Intents for Told {
+    async fn may_send(&self, _: Duration) -> MaySend {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        (self.answer)()
+    }
+}
+
+/// An effect whose intents are answered so.
+pub(super) fn effect(
+    class: EffectClass,
+    answer: impl Fn() -> MaySend + Send + Sync + 'static,
+) -> (Arc<Effect>, Arc<Told>) {
+    let told = Arc::new(Told { answer: Box::new(answer), asked: AtomicU32::new(0) });
+    (Arc::new(Effect::new(class, "t1/pay/main/1".to_owned(), told.clone())), told)
+}
+
+/// The answer that lets an effect be sent.
+pub(super) fn now() -> MaySend {
+    MaySend::Before(Instant::now() + Duration::from_secs(10))
 }
 
 #[track_caller]

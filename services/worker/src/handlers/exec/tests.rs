@@ -292,6 +292,7 @@ async fn an_outcome_file_decides() {
         cost_usd_micros: 500_000,
         checkpoint: Some("c".to_owned()),
         then: vec![json!({ "id": "s" })],
+        kept: false,
     };
     assert_eq!(success, expected);
     let success = succeeded(outcome(r#"{"cost":{"usd":1}}"#, "echo kept").await);
