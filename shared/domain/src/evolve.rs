@@ -10,8 +10,8 @@ use crate::hold::{Hold, HoldClass};
 use crate::ids::StepId;
 use crate::plan::When;
 use crate::record::{
-    Dependent, Ending, Header, Key, LastAttempt, LastFailure, Phase, Record, SkipReason, Status,
-    StepState,
+    Dependent, Ending, Header, Key, LastAttempt, LastFailure, Phase, Record, Settled, SkipReason,
+    Status, StepState,
 };
 use crate::refusal::Halt;
 use crate::time::Time;
@@ -238,7 +238,12 @@ fn enter(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
         Status::Skipped { .. } => header.skipped += 1,
         Status::Pending => {}
     })?;
-    view.edit_step(step, |state| state.status = status)
+    view.edit_step(step, |state| {
+        state.status = status;
+        if state.is_settled() {
+            state.earlier = None;
+        }
+    })
 }
 
 fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt> {
@@ -475,10 +480,15 @@ fn round_opened(
     };
     view.need(steps.iter().map(|(step, _)| Key::Step(step.clone())))?;
     for (step, remaining) in steps {
-        let settled = view.step(step)?.is_settled();
+        let before = view.step(step)?;
+        let settled = before.is_settled();
         leave(view, step)?;
         enter(view, step, Status::Pending)?;
         view.edit_step(step, |state| {
+            if settled {
+                let (status, round) = (before.status, before.round);
+                state.earlier = Some(Box::new(Settled { status, round }));
+            }
             state.round = round;
             state.remaining = *remaining;
             state.need_skipped = skipped.contains(step);

@@ -110,6 +110,27 @@ fn a_redo_within_a_redo_keeps_the_outer_one_waiting() {
 }
 
 #[test]
+fn a_step_outside_a_round_reads_how_its_needs_settled_before() {
+    let steps =
+        vec![step("a", &[]), step("z", &[]), redo("b", &["a"], "a", 2), step("d", &["a", "z"])];
+    let mut world = given(steps);
+    let seen = |world: &mut World| match world.store.load(&Key::Step(id("a"))).0 {
+        Some(Record::Step(state)) => {
+            (matches!(state.seen().0, Status::Succeeded { .. }), state.seen().1)
+        }
+        _ => panic!("`a` has a state"),
+    };
+    world.work("a", done());
+    world.work("b", broken());
+    world.work("z", done()); // `d` was told by `a` in round one, and starts while `a` runs again
+    assert_eq!((world.word("a"), world.word("d")), ("ready", "ready"));
+    assert_eq!(seen(&mut world), (true, 1));
+    world.work("a", done());
+    assert_eq!(seen(&mut world), (true, 2));
+    world.drive();
+}
+
+#[test]
 fn a_step_skipped_for_a_need_outside_the_round_stays_skipped() {
     let steps =
         vec![step("a", &[]), step("z", &[]), step("w", &["a", "z"]), redo("b", &["w"], "a", 2)];
