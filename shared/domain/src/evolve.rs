@@ -149,6 +149,7 @@ fn stop_requested(view: &mut View, event: &Event, reason: Option<String>) -> Res
     view.edit_header(|header| {
         header.phase = Phase::Closing { ending: Ending::Cancelled };
         header.task_holds = 0;
+        header.deadline_at = None;
     })
 }
 
@@ -161,6 +162,7 @@ fn task_failing(view: &mut View, reason: &str) -> Result<(), Halt> {
     view.edit_header(|header| {
         header.phase = Phase::Closing { ending: Ending::Failed };
         header.task_holds = 0;
+        header.deadline_at = None;
         header.failure = Some(reason.to_owned());
     })
 }
@@ -518,7 +520,10 @@ fn finally_started(view: &mut View, ending: Ending) -> Result<(), Halt> {
     view.need(steps.iter().map(|step| Key::Definition(step.clone())))?;
     view.need(steps.iter().map(|step| Key::Step(step.clone())))?;
     view.edit_gate(|gate| gate.closed = true)?;
-    view.edit_header(|header| header.phase = Phase::Finally { ending })?;
+    view.edit_header(|header| {
+        header.phase = Phase::Finally { ending };
+        header.deadline_at = None;
+    })?;
     for step in &steps {
         if view.definition(step)?.needs_count == 0 {
             open(view, step)?;

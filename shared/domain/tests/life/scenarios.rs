@@ -7,10 +7,10 @@ use crate::model::world::World;
 use standfast_domain::decide::{Addition, Command, TimerKind};
 use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
-use standfast_domain::index::WORK;
+use standfast_domain::index::{TIMERS, WORK};
 use standfast_domain::outcome::{FailureClass, Outcome};
 use standfast_domain::plan::{Deadline, DeadlineThen, OnFailure, StepPlan, Uses, When};
-use standfast_domain::record::{Key, Record, Status, TaskState};
+use standfast_domain::record::{Ending, Key, Record, Status, TaskState};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
 
@@ -396,6 +396,52 @@ fn a_stop_during_finally_is_no_second_ending() {
     assert_eq!(world.stop(), Ok(false));
     world.work("f", done());
     assert_eq!(world.header().state, TaskState::Cancelled);
+}
+
+#[test]
+fn a_stop_of_a_task_whose_end_is_decided_is_refused_by_name() {
+    for (outcome, ending) in [(done(), Ending::Completed), (broken(), Ending::Failed)] {
+        let steps = vec![with(OnFailure::Fail, step("a", &[]))];
+        let mut world = World::new(submission(plan(steps, vec![step("f", &[])])), 0, ROOM);
+        world.work("a", outcome);
+        world.sweep_all();
+        for _ in 0..2 {
+            assert_eq!(world.stop(), Err(Refusal::EndDecided(ending)));
+        }
+        world.work("f", done());
+        assert!(matches!(world.stop(), Err(Refusal::Ended(_))));
+        world.drive();
+    }
+}
+
+#[test]
+fn a_deadline_does_not_apply_once_the_end_is_decided() {
+    let due = |world: &World| world.store.members(TIMERS).len();
+    for (fails, then) in [(false, false), (true, false), (false, true)] {
+        let steps = vec![with(OnFailure::Fail, step("a", &[])), step("b", &[])];
+        let mut submitted = submission(plan(steps, vec![step("f", &[])]));
+        let when = When::In(Span::from_secs(5));
+        submitted.plan.deadline = Some(Deadline { when, then: DeadlineThen::Fail });
+        let mut world = World::new(submitted, 0, ROOM);
+        assert_eq!(world.claim(0, "b", "w2"), Ok(true));
+        assert_eq!(due(&world), 1);
+        let at = world.attempt_of("b");
+        match then {
+            true => assert_eq!(world.stop(), Ok(true)),
+            false => world.work("a", if fails { broken() } else { done() }),
+        }
+        if fails || then {
+            assert_eq!(due(&world), 0, "the task is closing");
+        }
+        assert_eq!(world.complete(0, at, done()), Ok(true));
+        world.sweep_all();
+        assert_eq!(due(&world), 0, "`finally` runs");
+        world.pass(6);
+        assert_eq!(world.fire(None, TimerKind::Deadline), Ok(false));
+        world.work("f", done());
+        assert!(world.header().state.is_final());
+        world.drive();
+    }
 }
 
 #[test]
