@@ -264,6 +264,9 @@ pub enum Change {
     TaskReleased {
         /// Which.
         reason: HoldReason,
+        /// The step that made it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<StepId>,
     },
     /// A person answered a hold; what follows from it comes next.
     HoldAnswered {

@@ -96,8 +96,10 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::RoundOpened { by, round, steps, .. } => round_opened(view, by, *round, steps),
         Change::DependentsTold { step, chunk } => dependents_told(view, step, *chunk),
         Change::TaskHeld { hold } => task_held(view, hold),
-        Change::TaskReleased { reason } => {
-            view.edit_gate(|gate| gate.holds.retain(|hold| hold.reason != *reason))?;
+        Change::TaskReleased { reason, by } => {
+            view.edit_gate(|gate| {
+                gate.holds.retain(|hold| hold.reason != *reason || hold.by != *by);
+            })?;
             let left = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
             view.edit_header(|header| header.task_holds = left)
         }
@@ -179,7 +181,7 @@ fn task_ended(view: &mut View, at: Time, ending: Ending, remove_at: Time) -> Res
 
 fn task_held(view: &mut View, hold: &Hold) -> Result<(), Halt> {
     view.edit_gate(|gate| {
-        gate.holds.retain(|other| other.reason != hold.reason);
+        gate.holds.retain(|other| other.reason != hold.reason || other.by != hold.by);
         gate.holds.push(hold.clone());
     })?;
     let holds = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);

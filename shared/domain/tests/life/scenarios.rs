@@ -329,6 +329,47 @@ fn an_answer_lifts_only_the_pause_that_the_step_made() {
 }
 
 #[test]
+fn a_pause_by_a_step_and_one_by_the_deadline_are_ended_each_by_its_own_answer() {
+    let pausing = with(OnFailure::Pause, step("a", &[]));
+    let mut submitted = submission(plan(vec![pausing], Vec::new()));
+    let when = When::In(Span::from_secs(5));
+    submitted.plan.deadline = Some(Deadline { when, then: DeadlineThen::Pause });
+    let held_by = |world: &mut World| match world.store.load(&Key::Gate).0 {
+        Some(Record::Gate(gate)) => gate.holds.into_iter().map(|hold| hold.by).collect(),
+        _ => Vec::new(),
+    };
+    for at_step in [true, false] {
+        let mut world = World::new(submitted.clone(), 0, ROOM);
+        world.work("a", broken());
+        world.pass(6);
+        assert_eq!(world.fire(None, TimerKind::Deadline), Ok(true));
+        assert_eq!(held_by(&mut world), [Some(id("a")), None]);
+        let answered = at_step.then_some("a");
+        assert_eq!(world.answer(answered, Answer::Retry), Ok(true));
+        assert_eq!(held_by(&mut world), [(!at_step).then(|| id("a"))]);
+        assert_eq!(world.header().state, TaskState::Blocked);
+        assert_eq!(world.answer((!at_step).then_some("a"), Answer::Retry), Ok(true));
+        assert_eq!(world.header().task_holds, 0);
+        world.drive();
+    }
+}
+
+#[test]
+fn an_answer_to_one_pausing_step_leaves_the_pause_of_another() {
+    let pausing = |name| with(OnFailure::Pause, step(name, &[]));
+    let mut world = given(vec![pausing("a"), pausing("b")]);
+    assert_eq!(world.claim(0, "b", "w1"), Ok(true));
+    world.work("a", broken());
+    let b = world.attempt_of("b");
+    assert_eq!(world.complete(0, b, broken()), Ok(true));
+    assert_eq!(world.answer(Some("a"), Answer::Skip), Ok(true));
+    assert_eq!((world.header().task_holds, world.header().state), (1, TaskState::Blocked));
+    assert_eq!(world.answer(Some("b"), Answer::Retry), Ok(true));
+    assert_eq!((world.header().task_holds, world.word("b")), (0, "ready"));
+    world.drive();
+}
+
+#[test]
 fn several_steps_that_pause_their_task_are_answered_one_by_one() {
     let pausing = |name| with(OnFailure::Pause, step(name, &[]));
     let mut world = given(vec![pausing("a"), pausing("b"), step("c", &[])]);
