@@ -114,6 +114,15 @@ pub enum Change {
         /// Digest of their definitions.
         definitions_sha256: String,
     },
+    /// A step's outcome named steps that it had added in an earlier round: they run anew.
+    StepsRepeated {
+        /// The step whose outcome it was.
+        by: StepId,
+        /// The number of their round.
+        round: u32,
+        /// The steps and how many of their needs are among them.
+        steps: Vec<(StepId, u32)>,
+    },
     /// An attempt did not work.
     AttemptFailed {
         /// The step.

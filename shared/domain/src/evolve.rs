@@ -78,6 +78,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::TimerFired { step } => settle(view, step, Status::Succeeded { at }),
         Change::StepSucceeded { .. } => step_succeeded(view, event),
         Change::StepsAdded { by, steps, .. } => steps_added(view, by, steps),
+        Change::StepsRepeated { by, round, steps } => steps_repeated(view, by, *round, steps),
         Change::AttemptFailed { .. } => attempt_failed(view, event),
         Change::LateResultRefused { step, cost_usd_micros, .. } => {
             late_result_refused(view, step, *cost_usd_micros)
@@ -484,37 +485,68 @@ fn round_opened(
     };
     view.need(steps.iter().map(|(step, _)| Key::Step(step.clone())))?;
     for (step, remaining) in steps {
-        let before = view.step(step)?;
-        let settled = before.is_settled();
-        leave(view, step)?;
-        enter(view, step, Status::Pending)?;
+        reopen(view, step, round, *remaining)?;
         view.edit_step(step, |state| {
-            if settled {
-                let (status, round) = (before.status, before.round);
-                state.earlier = Some(Box::new(Settled { status, round }));
-            }
-            state.round = round;
-            state.remaining = *remaining;
             state.need_skipped = skipped.contains(step);
-            state.charged = 0;
-            state.first_ready_at = None;
-            state.give_up_at = None;
-            state.resolved = false;
-            state.telling = None;
             if step == by {
                 state.redone += 1;
             } else {
                 state.attempt += 1;
             }
         })?;
-        if settled {
-            view.edit_header(|header| header.open += 1)?;
-        }
-        if *remaining == 0 {
-            view.todo.push_back(Todo::Release(step.clone()));
+    }
+    view.edit_header(|header| header.round = round)
+}
+
+/// Runs steps anew that an outcome names once more; its step's dependents wait for them again.
+fn steps_repeated(
+    view: &mut View,
+    by: &StepId,
+    round: u32,
+    steps: &[(StepId, u32)],
+) -> Result<(), Halt> {
+    view.need(steps.iter().map(|(step, _)| Key::Step(step.clone())))?;
+    for (step, remaining) in steps {
+        let told = view.step(step)?.told;
+        reopen(view, step, round, *remaining)?;
+        view.edit_step(step, |state| {
+            state.need_skipped = false;
+            state.attempt += 1;
+            state.told = false;
+        })?;
+        if told {
+            view.edit_step(by, |state| state.added_open += 1)?;
         }
     }
     view.edit_header(|header| header.round = round)
+}
+
+/// Makes a step pending again, in a new round.
+fn reopen(view: &mut View, step: &StepId, round: u32, remaining: u32) -> Result<(), Halt> {
+    let before = view.step(step)?;
+    let settled = before.is_settled();
+    leave(view, step)?;
+    enter(view, step, Status::Pending)?;
+    view.edit_step(step, |state| {
+        if settled {
+            let (status, round) = (before.status, before.round);
+            state.earlier = Some(Box::new(Settled { status, round }));
+        }
+        state.round = round;
+        state.remaining = remaining;
+        state.charged = 0;
+        state.first_ready_at = None;
+        state.give_up_at = None;
+        state.resolved = false;
+        state.telling = None;
+    })?;
+    if settled {
+        view.edit_header(|header| header.open += 1)?;
+    }
+    if remaining == 0 {
+        view.todo.push_back(Todo::Release(step.clone()));
+    }
+    Ok(())
 }
 
 fn finally_started(view: &mut View, ending: Ending) -> Result<(), Halt> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Decision, Given, digest, effect, end_attempt, submit};
+use super::{Decision, Given, again, digest, effect, end_attempt, submit};
 use crate::event::{ArtifactFact, Change};
 use crate::ids::StepId;
 use crate::outcome::{
@@ -173,7 +173,8 @@ fn succeed(
 }
 
 /// Adds steps to the plan: each needs the adding step and may need others that are new or
-/// settled. What the adding step's dependents wait for grows by them.
+/// settled. What the adding step's dependents wait for grows by them. Steps that it has added
+/// in an earlier round are taken as the same ones.
 fn add_steps(
     view: &View,
     by: &Definition,
@@ -194,10 +195,6 @@ fn add_steps(
     view.need(then.iter().map(|step| Key::Step(step.id.clone())))?;
     let new: BTreeSet<&StepId> = then.iter().map(|step| &step.id).collect();
     for step in then {
-        if view.get(&Key::Definition(step.id.clone()))?.is_some() {
-            let fault = format!("`then` adds step `{}`, which exists already", step.id);
-            return Ok(Err(fault));
-        }
         if let Some(OnFailure::Redo { step: from, .. }) = &step.on_failure
             && !graph::upstream(then, &step.id).contains(from)
         {
@@ -218,7 +215,7 @@ fn add_steps(
             }
         }
     }
-    Ok(Ok(addition(header.order_chunks, by, then, added)))
+    again::split(view, by, addition(header.order_chunks, by, then, added))
 }
 
 fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) -> Decision {

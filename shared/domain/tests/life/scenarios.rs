@@ -168,6 +168,90 @@ fn a_redone_adder_adds_other_steps_and_its_dependents_wait_for_them() {
 }
 
 #[test]
+fn a_redone_adder_that_adds_the_same_steps_runs_them_again() {
+    let then = || success(vec![step("x1", &[]), step("x2", &["x1"])]);
+    let mut world = given(vec![step("a", &[]), redo("b", &["a"], "a", 2)]);
+    world.work("a", then());
+    world.work("x1", done());
+    world.work("x2", done());
+    world.work("b", broken());
+    world.work("a", then());
+    assert_eq!(
+        (world.word("x1"), world.word("x2"), world.word("b")),
+        ("ready", "pending", "pending")
+    );
+    world.work("x1", done());
+    world.work("x2", done());
+    assert_eq!(world.word("b"), "ready");
+    world.work("b", broken());
+    world.work("a", success(vec![step("x1", &[]), step("y", &[])])); // fewer, and another
+    assert_eq!(
+        (world.word("x1"), world.word("x2"), world.word("y")),
+        ("ready", "succeeded", "ready")
+    );
+    world.work("x1", done());
+    world.work("y", done());
+    assert_eq!(world.word("b"), "ready");
+    assert_eq!((world.header().steps, world.header().open), (5, 1));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn steps_that_are_added_again_while_they_run_begin_anew() {
+    let then = || success(vec![step("x", &[]), redo("y", &["x"], "x", 2)]);
+    let mut world =
+        given(vec![step("a", &[]), redo("b", &["a"], "a", 3), redo("c", &["a"], "a", 3)]);
+    world.work("a", done());
+    world.work("b", broken());
+    world.work("a", then());
+    world.work("x", done());
+    assert_eq!(world.claim(0, "y", "w2"), Ok(true));
+    let old = world.attempt_of("y");
+    assert_eq!(world.word("c"), "ready"); // told in round one
+    world.work("c", broken());
+    world.work("a", then()); // `y` still runs
+    assert!(matches!(world.complete(0, old, done()), Err(Refusal::Fenced { .. })));
+    assert_eq!((world.word("x"), world.word("y")), ("ready", "pending"));
+    world.work("x", done());
+    world.work("y", broken()); // a loop within
+    assert_eq!((world.word("x"), world.word("y")), ("ready", "pending"));
+    world.work("x", done());
+    assert_eq!((world.word("b"), world.word("c")), ("pending", "pending"));
+    world.work("y", done());
+    assert_eq!((world.word("b"), world.word("c")), ("ready", "ready"));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn another_step_under_a_name_that_is_taken_is_refused_by_name() {
+    let mut other = step("x", &[]);
+    other.with = serde_json::json!({ "other": 1 });
+    let cases = [
+        (vec![other], "`x`, which exists already"),
+        (vec![step("x", &["z"])], "`x`, which exists already"),
+        (vec![step("b", &[])], "`b`, which exists already"),
+        (vec![step("x", &[]), step("n", &["x"])], "`n` is new and needs `x`"),
+    ];
+    for (then, said) in cases {
+        let steps = vec![step("z", &[]), step("a", &[]), redo("b", &["a"], "a", 2)];
+        let mut world = given(steps);
+        world.work("z", done());
+        world.work("a", success(vec![step("x", &[])]));
+        world.work("x", done());
+        world.work("b", broken());
+        world.work("a", success(then));
+        assert_eq!(world.held(), [(id("a"), HoldReason::Failures)]);
+        let Some(Status::Held { hold }) = status(&mut world.store, &id("a")) else {
+            panic!("`a` is held");
+        };
+        assert!(hold.message.contains(said), "{}", hold.message);
+        world.drive();
+    }
+}
+
+#[test]
 fn dependents_of_an_adder_wait_for_what_its_steps_add() {
     let mut world = given(vec![step("a", &[]), step("b", &["a"])]);
     world.work("a", success(vec![step("x", &[])]));
