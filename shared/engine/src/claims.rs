@@ -413,7 +413,7 @@ impl Claims {
                 if let Some(fault) = report_fault(&output, &artifacts, checkpoint.as_deref()) {
                     return refuse(fault, cost_usd_micros);
                 }
-                let (then, added) = match self.added(&then, step).await? {
+                let (then, added) = match self.added(&then, task, step).await? {
                     Ok(added) => added,
                     Err(fault) => return refuse(fault, cost_usd_micros),
                 };
@@ -435,15 +435,18 @@ impl Claims {
     async fn added(
         &self,
         then: &Value,
+        task: &TaskId,
         step: &StepId,
     ) -> Result<Result<(Vec<StepPlan>, Vec<Addition>), String>, EngineError> {
         if then.is_null() || then.as_array().is_some_and(Vec::is_empty) {
             return Ok(Ok((Vec::new(), Vec::new())));
         }
         let handlers = &*self.handlers;
+        let meta = self.engine.read(task, &[Key::Meta]).await?.remove(&Key::Meta).flatten();
+        let plan_dir = matches!(meta, Some(Record::Meta(meta)) if meta.plan_dir.is_some());
         let prepared = self
             .registry
-            .check(|announced| prepare_added(then, step, true, handlers, announced))
+            .check(|announced| prepare_added(then, step, plan_dir, handlers, announced))
             .await?;
         let mut prepared = prepared;
         if let Ok((steps, _)) = &prepared {
