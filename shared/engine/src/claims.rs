@@ -325,17 +325,19 @@ impl Claims {
         Ok(())
     }
 
-    /// Gives the oldest ready steps of a queue; hints, some may be taken already.
+    /// Gives the oldest ready steps of a queue after a place, from its beginning if that is
+    /// empty; and the place to go on from, if there may be more. Hints: some may be taken already.
     pub async fn ready(
         &self,
         queue: &Queue,
+        after: &str,
         limit: usize,
-    ) -> Result<Vec<(TaskId, StepId)>, EngineError> {
+    ) -> Result<(Vec<(TaskId, StepId)>, Option<String>), EngineError> {
         let ranges: Vec<Range> = Partition::all()
             .map(|partition| Range {
                 home: Home::Partition(partition),
                 index: ready_index(queue),
-                after: String::new(),
+                after: after.to_owned(),
                 before: None,
                 limit,
                 reverse: false,
@@ -344,8 +346,11 @@ impl Claims {
         let pages = self.engine.store().ranges(&ranges).await?;
         let mut members: Vec<String> = pages.into_iter().flatten().collect();
         members.sort();
-        let steps = members.iter().take(limit).filter_map(|member| parse_ready_member(member));
-        Ok(steps.map(|(_, task, step)| (task, step)).collect())
+        let more = members.len() >= limit;
+        members.truncate(limit);
+        let steps = members.iter().filter_map(|member| parse_ready_member(member));
+        let steps = steps.map(|(_, task, step)| (task, step)).collect();
+        Ok((steps, members.pop().filter(|_| more)))
     }
 
     /// Stores what an attempt has written so far; the last call wins. Gives false if a renewal
