@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use super::{Decision, round};
+use crate::digest::RecordsDigest;
 use crate::event::Change;
 use crate::ids::StepId;
 use crate::record::{Definition, Key, Record, RoundFailure};
@@ -103,18 +104,6 @@ fn repeat(
     let round = view.header()?.round + 1;
     let of = view.step(&by.plan.id)?.round;
     view.need((of > 1).then_some(Key::Failure(of)))?;
-    let mut repeated = Vec::new();
-    let mut changes = Vec::new();
-    for change in addition.changes {
-        let Change::StepsAdded { by, mut steps, definitions_sha256 } = change else {
-            changes.push(change);
-            continue;
-        };
-        repeated.extend(steps.extract_if(.., |(step, _)| known.contains(step)));
-        if !steps.is_empty() {
-            changes.push(Change::StepsAdded { by, steps, definitions_sha256 });
-        }
-    }
     addition.payloads.retain_mut(|(key, record)| match (key, record) {
         (Key::Definition(step) | Key::Needs(step, _), _) => !known.contains(step),
         (Key::Order(_), Record::Names(names)) => {
@@ -123,6 +112,19 @@ fn repeat(
         }
         _ => true,
     });
+    let mut repeated = Vec::new();
+    let mut changes = Vec::new();
+    for change in addition.changes {
+        let Change::StepsAdded { by, mut steps, .. } = change else {
+            changes.push(change);
+            continue;
+        };
+        repeated.extend(steps.extract_if(.., |(step, _)| known.contains(step)));
+        if !steps.is_empty() {
+            let definitions_sha256 = RecordsDigest::of(&addition.payloads);
+            changes.push(Change::StepsAdded { by, steps, definitions_sha256 });
+        }
+    }
     if of > 1
         && let Some(Record::Failure(failure)) = view.get(&Key::Failure(of))?
     {

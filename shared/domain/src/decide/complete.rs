@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Decision, Given, again, digest, effect, end_attempt, submit};
+use crate::digest::RecordsDigest;
 use crate::event::{ArtifactFact, Change};
 use crate::ids::StepId;
 use crate::outcome::{
@@ -256,9 +257,9 @@ fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) 
         payloads.extend(submit::definition_records(base, &needs, waiting.collect()));
         facts.push((step.id.clone(), count(step.needs.len())));
     }
+    let definitions_sha256 = RecordsDigest::of(&payloads);
     let names: Vec<StepId> = then.iter().map(|step| step.id.clone()).collect();
     payloads.push((Key::Order(chunk), Record::Names(names)));
-    let definitions_sha256 = digest(&then);
     let added = Change::StepsAdded { by: by.plan.id.clone(), steps: facts, definitions_sha256 };
     Decision { changes: vec![added], payloads }
 }
