@@ -39,8 +39,12 @@ use crate::waits::Wait;
 use crate::workers::Names;
 use crate::{Api, present, puts, reads};
 
-/// Ready steps that one look considers.
+/// Ready steps that are read at a time.
 const READY_MAX: usize = 500;
+/// How often a look reads on where none of them fits: ten thousand steps are some hundred
+/// milliseconds of the store's time. What lies beyond comes in the next look at the queue,
+/// whoever's it is.
+const READY_PAGES_MAX: usize = 20;
 /// Claims that one look tries: others may be faster, or a task may be paused.
 const TRIES_MAX: usize = 32;
 
@@ -149,9 +153,41 @@ async fn next(
     }
 }
 
-/// Lists ready steps of the queue whose handler the worker has, oldest first.
+/// Lists ready steps of the queue whose handler the worker has, oldest first. Others must not
+/// hide them, so it reads on until some fit; a look that ends before goes on with the next one.
 async fn fitting(api: &Api, asking: &Asking) -> Result<Vec<(TaskId, StepId)>, Fail> {
-    let ready = api.claims().ready(&asking.queue, READY_MAX).await?;
+    let mut found = fitting_from(api, asking, "").await?;
+    if let (true, Some(after)) = (found.0.is_empty(), found.1.take()) {
+        let after = api.place_in(&asking.queue).unwrap_or(after);
+        found = fitting_from(api, asking, &after).await?;
+        api.keep_place(&asking.queue, found.1);
+    }
+    Ok(found.0)
+}
+
+/// Reads page by page until steps fit; gives the place that was reached if there is more.
+async fn fitting_from(
+    api: &Api,
+    asking: &Asking,
+    after: &str,
+) -> Result<(Vec<(TaskId, StepId)>, Option<String>), Fail> {
+    let mut after = after.to_owned();
+    for _ in 0..READY_PAGES_MAX {
+        let (ready, next) = api.claims().ready(&asking.queue, &after, READY_MAX).await?;
+        let fit = fit(api, asking, ready).await?;
+        match next {
+            Some(next) if fit.is_empty() => after = next,
+            next => return Ok((fit, next)),
+        }
+    }
+    Ok((Vec::new(), Some(after)))
+}
+
+async fn fit(
+    api: &Api,
+    asking: &Asking,
+    ready: Vec<(TaskId, StepId)>,
+) -> Result<Vec<(TaskId, StepId)>, Fail> {
     let wants: Vec<(TaskId, Vec<Key>)> = ready
         .iter()
         .map(|(task, step)| (task.clone(), vec![Key::Definition(step.clone())]))

@@ -148,7 +148,8 @@ impl From<Refusal> for Fail {
             Refusal::NotClaimable { .. }
             | Refusal::NotApplicable { .. }
             | Refusal::Effect { .. }
-            | Refusal::Ended(_) => ProblemKind::NotApplicable,
+            | Refusal::Ended(_)
+            | Refusal::EndDecided(_) => ProblemKind::NotApplicable,
             Refusal::Forbidden(_) => ProblemKind::Forbidden,
         };
         Self::new(kind, detail)

@@ -161,10 +161,8 @@ pub(crate) async fn stop(
     else {
         return Err(Fail::internal(&"a stop gave no records"));
     };
-    // A task whose `finally` steps run after a success or failure takes no stop any more.
     let Some(stop) = gate.stop else {
-        let detail = "the task is ending already; its `finally` steps are run to their end";
-        return Err(Fail::new(ProblemKind::NotApplicable, detail));
+        return Err(Fail::internal(&"a stop was taken and is not there"));
     };
     Ok(Json(Stopped {
         id: base.task.to_string(),

@@ -318,7 +318,8 @@ fn refusal_problem(refusal: &Refusal) -> Refused {
         Refusal::NotClaimable { .. }
         | Refusal::NotApplicable { .. }
         | Refusal::Effect { .. }
-        | Refusal::Ended(_) => ProblemKind::NotApplicable,
+        | Refusal::Ended(_)
+        | Refusal::EndDecided(_) => ProblemKind::NotApplicable,
     };
     refused(kind, refusal.to_string())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::attempt::Bench;
 use crate::builtin::BuiltinHandlers;
+use crate::folder::Folder;
 use crate::gauges::Gauges;
 use crate::handlers::Secrets;
 
@@ -35,6 +37,22 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 const LOAD_PAUSE: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks for new queues: tasks may change often.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a worker could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// A queue could not be consumed.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// The folder for attempts could not be made.
+    #[error("make a folder for attempts in {}: {error}", root.display())]
+    Attempts {
+        /// Where it was to be.
+        root: PathBuf,
+        /// What the file system said.
+        error: io::Error,
+    },
+}
 
 /// What a worker is told at its start.
 pub struct Settings {
@@ -128,14 +146,15 @@ impl Worker {
         self,
         shutdown: CancellationToken,
         hurry: CancellationToken,
-    ) -> Result<(), BrokerError> {
+    ) -> Result<(), WorkError> {
+        let folder = open_folder(&self.settings).await?;
         let (hand_back, give_up) = (CancellationToken::new(), CancellationToken::new());
         let bench = Bench {
             claims: self.claims.clone(),
             worker: self.settings.worker.clone(),
             actor: Principal::new(format!("worker:{}", self.settings.worker))
                 .expect("a worker's id is a name"),
-            attempts: self.settings.attempts.clone(),
+            attempts: folder.path().to_owned(),
             secrets: self.settings.secrets.clone(),
             handlers: self.handlers.clone(),
             hand_back: hand_back.clone(),
@@ -377,4 +396,15 @@ impl Work {
         }
         subscription
     }
+}
+
+/// Makes this worker's folder; what killed ones left may be much to remove.
+async fn open_folder(settings: &Settings) -> Result<Folder, WorkError> {
+    let (root, worker) = (settings.attempts.clone(), settings.worker.clone());
+    let opened = tokio::task::spawn_blocking(move || Folder::open(&root, &worker)).await;
+    let error = match opened.map_err(io::Error::other) {
+        Ok(Ok(folder)) => return Ok(folder),
+        Ok(Err(error)) | Err(error) => error,
+    };
+    Err(WorkError::Attempts { root: settings.attempts.clone(), error })
 }

@@ -22,8 +22,11 @@ pub enum Change {
         owner: Principal,
         /// Its steps, `finally` steps not counted.
         steps: u32,
-        /// Digest of the submitted body.
+        /// Digest of the submitted body, which is not kept.
         plan_sha256: String,
+        /// Digest of what is kept of it: what was submitted, and all definitions.
+        #[serde(default)]
+        records_sha256: String,
     },
     /// The first attempt of the task started.
     TaskStarted {
@@ -121,8 +124,17 @@ pub enum Change {
         by: StepId,
         /// The new steps and how many of their needs are not settled.
         steps: Vec<(StepId, u32)>,
-        /// Digest of their definitions.
+        /// Digest of their definitions as they are kept.
         definitions_sha256: String,
+    },
+    /// A step's outcome named steps that it had added in an earlier round: they run anew.
+    StepsRepeated {
+        /// The step whose outcome it was.
+        by: StepId,
+        /// The number of their round.
+        round: u32,
+        /// The steps and how many of their needs are among them.
+        steps: Vec<(StepId, u32)>,
     },
     /// An attempt did not work.
     AttemptFailed {
@@ -277,6 +289,9 @@ pub enum Change {
     TaskReleased {
         /// Which.
         reason: HoldReason,
+        /// The step that made it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<StepId>,
     },
     /// A person answered a hold; what follows from it comes next.
     HoldAnswered {

@@ -40,6 +40,7 @@ pub use header::TaskState;
 pub use key::Key;
 pub use step::LastAttempt;
 pub use step::LastFailure;
+pub use step::Settled;
 pub use step::SkipReason;
 pub use step::Status;
 pub use step::StepState;

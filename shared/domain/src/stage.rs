@@ -96,7 +96,7 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
                 let claim = Key::Claim(step.clone());
                 keys.extend(view.knows(&claim).then_some(claim));
             }
-            Change::RoundOpened { steps, .. } => {
+            Change::RoundOpened { steps, .. } | Change::StepsRepeated { steps, .. } => {
                 let claims = steps.iter().map(|(step, _)| Key::Claim(step.clone()));
                 keys.extend(claims.filter(|claim| view.knows(claim)));
             }

@@ -339,17 +339,19 @@ impl Claims {
         Ok(())
     }
 
-    /// Gives the oldest ready steps of a queue; hints, some may be taken already.
+    /// Gives the oldest ready steps of a queue after a place, from its beginning if that is
+    /// empty; and the place to go on from, if there may be more. Hints: some may be taken already.
     pub async fn ready(
         &self,
         queue: &Queue,
+        after: &str,
         limit: usize,
-    ) -> Result<Vec<(TaskId, StepId)>, EngineError> {
+    ) -> Result<(Vec<(TaskId, StepId)>, Option<String>), EngineError> {
         let ranges: Vec<Range> = Partition::all()
             .map(|partition| Range {
                 home: Home::Partition(partition),
                 index: ready_index(queue),
-                after: String::new(),
+                after: after.to_owned(),
                 before: None,
                 limit,
                 reverse: false,
@@ -358,8 +360,11 @@ impl Claims {
         let pages = self.engine.store().ranges(&ranges).await?;
         let mut members: Vec<String> = pages.into_iter().flatten().collect();
         members.sort();
-        let steps = members.iter().take(limit).filter_map(|member| parse_ready_member(member));
-        Ok(steps.map(|(_, task, step)| (task, step)).collect())
+        let more = members.len() >= limit;
+        members.truncate(limit);
+        let steps = members.iter().filter_map(|member| parse_ready_member(member));
+        let steps = steps.map(|(_, task, step)| (task, step)).collect();
+        Ok((steps, members.pop().filter(|_| more)))
     }
 
     /// Stores what an attempt has written so far; the last call wins. Gives false if a renewal
@@ -427,7 +432,7 @@ impl Claims {
                 if let Some(fault) = report_fault(&output, &artifacts, checkpoint.as_deref()) {
                     return refuse(fault, cost_usd_micros);
                 }
-                let (then, added) = match self.added(&then, step).await? {
+                let (then, added) = match self.added(&then, task, step).await? {
                     Ok(added) => added,
                     Err(fault) => return refuse(fault, cost_usd_micros),
                 };
@@ -449,15 +454,18 @@ impl Claims {
     async fn added(
         &self,
         then: &Value,
+        task: &TaskId,
         step: &StepId,
     ) -> Result<Result<(Vec<StepPlan>, Vec<Addition>), String>, EngineError> {
         if then.is_null() || then.as_array().is_some_and(Vec::is_empty) {
             return Ok(Ok((Vec::new(), Vec::new())));
         }
         let handlers = &*self.handlers;
+        let meta = self.engine.read(task, &[Key::Meta]).await?.remove(&Key::Meta).flatten();
+        let plan_dir = matches!(meta, Some(Record::Meta(meta)) if meta.plan_dir.is_some());
         let prepared = self
             .registry
-            .check(|announced| prepare_added(then, step, true, handlers, announced))
+            .check(|announced| prepare_added(then, step, plan_dir, handlers, announced))
             .await?;
         let mut prepared = prepared;
         if let Ok((steps, _)) = &prepared {

@@ -165,7 +165,7 @@ pub struct TaskView {
     /// Every open hold, the task's own first.
     #[serde(default)]
     pub holds: Vec<HoldView>,
-    /// When the plan's deadline ends; absent without one.
+    /// When the plan's deadline ends; absent without one, and once it is decided how the task ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
     /// The last named checkpoint passed.

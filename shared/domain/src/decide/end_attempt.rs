@@ -202,7 +202,8 @@ fn policy(
         }
         Some(OnFailure::Pause) => {
             let message = format!("step `{step}` failed and its plan pauses the task");
-            let pause = Hold::new(HoldReason::Paused, message, given.now);
+            let by = Some(step);
+            let pause = Hold { by, ..Hold::new(HoldReason::Paused, message, given.now) };
             Ok(vec![held, Change::TaskHeld { hold: pause }].into())
         }
         Some(OnFailure::Redo { step: from, max }) if state.redone < *max => {

@@ -3,6 +3,7 @@
 //! A decision reads the view, never changes it, and is the same whatever else the view knows.
 
 mod advance;
+mod again;
 mod answer;
 mod claim;
 mod complete;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Decision, Given};
+use crate::digest::RecordsDigest;
 use crate::event::Change;
 use crate::ids::{Principal, StepId};
 use crate::plan::{OnFailure, Plan, StepPlan, graph};
@@ -70,6 +71,7 @@ pub(super) fn decide(
     let plan = &submission.plan;
     let mut payloads = vec![(Key::Meta, Record::Meta(Box::new(meta(submission, given))))];
     payloads.extend(definitions(submission));
+    let records_sha256 = RecordsDigest::of(&payloads);
     let names: Vec<StepId> =
         plan.steps.iter().chain(&plan.finally).map(|step| step.id.clone()).collect();
     payloads.extend(chunks(&names, LIST_CHUNK, Key::Order));
@@ -85,6 +87,7 @@ pub(super) fn decide(
         owner: plan.owner.clone().unwrap_or_else(|| submission.submitted_by.clone()),
         steps: u32::try_from(plan.steps.len()).expect("fewer than the limit of steps"),
         plan_sha256: submission.sha256.clone(),
+        records_sha256,
     }];
     Ok(Decision { changes, payloads })
 }

@@ -59,7 +59,7 @@ pub(super) const PLAN: Shape = Shape {
         ),
         field(
             "deadline",
-            "When the task must have ended, and what happens if not.",
+            "When its end must be decided, and what happens if not; `finally` is not bound.",
             form::deadline,
         ),
         field("retention", "How long everything is kept after the end.", form::span),
@@ -153,7 +153,7 @@ pub(super) const DEADLINE: Shape = Shape {
     fields: &[
         field("in", "So long after the submission.", form::span),
         field("at", "At this time (RFC 3339).", form::time),
-        field("then", "What happens if the task has not ended by then.", form::deadline_then),
+        field("then", "What happens if its end is not decided by then.", form::deadline_then),
     ],
     required: &["then"],
     later: &[],

@@ -82,6 +82,16 @@ pub enum Ending {
     Cancelled,
 }
 
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Completed => TaskState::Completed.as_str(),
+            Self::Failed => TaskState::Failed.as_str(),
+            Self::Cancelled => TaskState::Cancelled.as_str(),
+        })
+    }
+}
+
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "phase")]
@@ -177,7 +187,7 @@ pub struct Header {
     /// The last named checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
-    /// When the deadline strikes, if it has not.
+    /// When the deadline strikes; none once it has, or once it is decided that the task ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Time>,
     /// The step or reason that made the task fail.

@@ -92,6 +92,15 @@ pub struct LastAttempt {
     pub late: bool,
 }
 
+/// How a step settled in an earlier round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settled {
+    /// How.
+    pub status: Status,
+    /// In which round; the output of that round belongs to it.
+    pub round: u32,
+}
+
 /// A step's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepState {
@@ -100,6 +109,10 @@ pub struct StepState {
     pub status: Status,
     /// The round it is in; 1 until a `redo`.
     pub round: u32,
+    /// How it last settled, while a later round has it open again: what steps outside of that
+    /// round go by, since they were told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Box<Settled>>,
     /// Needs not settled.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub remaining: u32,
@@ -168,6 +181,7 @@ impl StepState {
         Self {
             status: Status::Pending,
             round: 1,
+            earlier: None,
             remaining,
             need_skipped: false,
             attempt: 1,
@@ -188,6 +202,15 @@ impl StepState {
             cost_usd_micros: 0,
             effects: 0,
             effects_owed: 0,
+        }
+    }
+
+    /// Gives the status and the round that expressions read: those in which it last settled, or
+    /// the present ones of a step that never has.
+    pub fn seen(&self) -> (&Status, u32) {
+        match &self.earlier {
+            Some(earlier) => (&earlier.status, earlier.round),
+            None => (&self.status, self.round),
         }
     }
 

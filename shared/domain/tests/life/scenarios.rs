@@ -7,10 +7,10 @@ use crate::model::world::World;
 use standfast_domain::decide::{Addition, Command, TimerKind};
 use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
-use standfast_domain::index::WORK;
+use standfast_domain::index::{TIMERS, WORK};
 use standfast_domain::outcome::{FailureClass, Outcome};
 use standfast_domain::plan::{Deadline, DeadlineThen, OnFailure, StepPlan, Uses, When};
-use standfast_domain::record::{Key, Record, Status, TaskState};
+use standfast_domain::record::{Ending, Key, Record, Status, TaskState};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
 
@@ -110,6 +110,27 @@ fn a_redo_within_a_redo_keeps_the_outer_one_waiting() {
 }
 
 #[test]
+fn a_step_outside_a_round_reads_how_its_needs_settled_before() {
+    let steps =
+        vec![step("a", &[]), step("z", &[]), redo("b", &["a"], "a", 2), step("d", &["a", "z"])];
+    let mut world = given(steps);
+    let seen = |world: &mut World| match world.store.load(&Key::Step(id("a"))).0 {
+        Some(Record::Step(state)) => {
+            (matches!(state.seen().0, Status::Succeeded { .. }), state.seen().1)
+        }
+        _ => panic!("`a` has a state"),
+    };
+    world.work("a", done());
+    world.work("b", broken());
+    world.work("z", done()); // `d` was told by `a` in round one, and starts while `a` runs again
+    assert_eq!((world.word("a"), world.word("d")), ("ready", "ready"));
+    assert_eq!(seen(&mut world), (true, 1));
+    world.work("a", done());
+    assert_eq!(seen(&mut world), (true, 2));
+    world.drive();
+}
+
+#[test]
 fn a_step_skipped_for_a_need_outside_the_round_stays_skipped() {
     let steps =
         vec![step("a", &[]), step("z", &[]), step("w", &["a", "z"]), redo("b", &["w"], "a", 2)];
@@ -144,6 +165,90 @@ fn a_redone_adder_adds_other_steps_and_its_dependents_wait_for_them() {
     world.work("x3", done());
     assert_eq!((world.word("b"), world.word("c")), ("ready", "ready"));
     world.drive();
+}
+
+#[test]
+fn a_redone_adder_that_adds_the_same_steps_runs_them_again() {
+    let then = || success(vec![step("x1", &[]), step("x2", &["x1"])]);
+    let mut world = given(vec![step("a", &[]), redo("b", &["a"], "a", 2)]);
+    world.work("a", then());
+    world.work("x1", done());
+    world.work("x2", done());
+    world.work("b", broken());
+    world.work("a", then());
+    assert_eq!(
+        (world.word("x1"), world.word("x2"), world.word("b")),
+        ("ready", "pending", "pending")
+    );
+    world.work("x1", done());
+    world.work("x2", done());
+    assert_eq!(world.word("b"), "ready");
+    world.work("b", broken());
+    world.work("a", success(vec![step("x1", &[]), step("y", &[])])); // fewer, and another
+    assert_eq!(
+        (world.word("x1"), world.word("x2"), world.word("y")),
+        ("ready", "succeeded", "ready")
+    );
+    world.work("x1", done());
+    world.work("y", done());
+    assert_eq!(world.word("b"), "ready");
+    assert_eq!((world.header().steps, world.header().open), (5, 1));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn steps_that_are_added_again_while_they_run_begin_anew() {
+    let then = || success(vec![step("x", &[]), redo("y", &["x"], "x", 2)]);
+    let mut world =
+        given(vec![step("a", &[]), redo("b", &["a"], "a", 3), redo("c", &["a"], "a", 3)]);
+    world.work("a", done());
+    world.work("b", broken());
+    world.work("a", then());
+    world.work("x", done());
+    assert_eq!(world.claim(0, "y", "w2"), Ok(true));
+    let old = world.attempt_of("y");
+    assert_eq!(world.word("c"), "ready"); // told in round one
+    world.work("c", broken());
+    world.work("a", then()); // `y` still runs
+    assert_eq!(world.complete(0, old, done()), Ok(true)); // noted as late, and not used
+    assert_eq!((world.word("x"), world.word("y")), ("ready", "pending"));
+    world.work("x", done());
+    world.work("y", broken()); // a loop within
+    assert_eq!((world.word("x"), world.word("y")), ("ready", "pending"));
+    world.work("x", done());
+    assert_eq!((world.word("b"), world.word("c")), ("pending", "pending"));
+    world.work("y", done());
+    assert_eq!((world.word("b"), world.word("c")), ("ready", "ready"));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn another_step_under_a_name_that_is_taken_is_refused_by_name() {
+    let mut other = step("x", &[]);
+    other.with = serde_json::json!({ "other": 1 });
+    let cases = [
+        (vec![other], "`x`, which exists already"),
+        (vec![step("x", &["z"])], "`x`, which exists already"),
+        (vec![step("b", &[])], "`b`, which exists already"),
+        (vec![step("x", &[]), step("n", &["x"])], "`n` is new and needs `x`"),
+    ];
+    for (then, said) in cases {
+        let steps = vec![step("z", &[]), step("a", &[]), redo("b", &["a"], "a", 2)];
+        let mut world = given(steps);
+        world.work("z", done());
+        world.work("a", success(vec![step("x", &[])]));
+        world.work("x", done());
+        world.work("b", broken());
+        world.work("a", success(then));
+        assert_eq!(world.held(), [(id("a"), HoldReason::Failures)]);
+        let Some(Status::Held { hold }) = status(&mut world.store, &id("a")) else {
+            panic!("`a` is held");
+        };
+        assert!(hold.message.contains(said), "{}", hold.message);
+        world.drive();
+    }
 }
 
 #[test]
@@ -308,6 +413,47 @@ fn an_answer_lifts_only_the_pause_that_the_step_made() {
 }
 
 #[test]
+fn a_pause_by_a_step_and_one_by_the_deadline_are_ended_each_by_its_own_answer() {
+    let pausing = with(OnFailure::Pause, step("a", &[]));
+    let mut submitted = submission(plan(vec![pausing], Vec::new()));
+    let when = When::In(Span::from_secs(5));
+    submitted.plan.deadline = Some(Deadline { when, then: DeadlineThen::Pause });
+    let held_by = |world: &mut World| match world.store.load(&Key::Gate).0 {
+        Some(Record::Gate(gate)) => gate.holds.into_iter().map(|hold| hold.by).collect(),
+        _ => Vec::new(),
+    };
+    for at_step in [true, false] {
+        let mut world = World::new(submitted.clone(), 0, ROOM);
+        world.work("a", broken());
+        world.pass(6);
+        assert_eq!(world.fire(None, TimerKind::Deadline), Ok(true));
+        assert_eq!(held_by(&mut world), [Some(id("a")), None]);
+        let answered = at_step.then_some("a");
+        assert_eq!(world.answer(answered, Answer::Retry), Ok(true));
+        assert_eq!(held_by(&mut world), [(!at_step).then(|| id("a"))]);
+        assert_eq!(world.header().state, TaskState::Blocked);
+        assert_eq!(world.answer((!at_step).then_some("a"), Answer::Retry), Ok(true));
+        assert_eq!(world.header().task_holds, 0);
+        world.drive();
+    }
+}
+
+#[test]
+fn an_answer_to_one_pausing_step_leaves_the_pause_of_another() {
+    let pausing = |name| with(OnFailure::Pause, step(name, &[]));
+    let mut world = given(vec![pausing("a"), pausing("b")]);
+    assert_eq!(world.claim(0, "b", "w1"), Ok(true));
+    world.work("a", broken());
+    let b = world.attempt_of("b");
+    assert_eq!(world.complete(0, b, broken()), Ok(true));
+    assert_eq!(world.answer(Some("a"), Answer::Skip), Ok(true));
+    assert_eq!((world.header().task_holds, world.header().state), (1, TaskState::Blocked));
+    assert_eq!(world.answer(Some("b"), Answer::Retry), Ok(true));
+    assert_eq!((world.header().task_holds, world.word("b")), (0, "ready"));
+    world.drive();
+}
+
+#[test]
 fn several_steps_that_pause_their_task_are_answered_one_by_one() {
     let pausing = |name| with(OnFailure::Pause, step(name, &[]));
     let mut world = given(vec![pausing("a"), pausing("b"), step("c", &[])]);
@@ -375,6 +521,52 @@ fn a_stop_during_finally_is_no_second_ending() {
     assert_eq!(world.stop(), Ok(false));
     world.work("f", done());
     assert_eq!(world.header().state, TaskState::Cancelled);
+}
+
+#[test]
+fn a_stop_of_a_task_whose_end_is_decided_is_refused_by_name() {
+    for (outcome, ending) in [(done(), Ending::Completed), (broken(), Ending::Failed)] {
+        let steps = vec![with(OnFailure::Fail, step("a", &[]))];
+        let mut world = World::new(submission(plan(steps, vec![step("f", &[])])), 0, ROOM);
+        world.work("a", outcome);
+        world.sweep_all();
+        for _ in 0..2 {
+            assert_eq!(world.stop(), Err(Refusal::EndDecided(ending)));
+        }
+        world.work("f", done());
+        assert!(matches!(world.stop(), Err(Refusal::Ended(_))));
+        world.drive();
+    }
+}
+
+#[test]
+fn a_deadline_does_not_apply_once_the_end_is_decided() {
+    let due = |world: &World| world.store.members(TIMERS).len();
+    for (fails, then) in [(false, false), (true, false), (false, true)] {
+        let steps = vec![with(OnFailure::Fail, step("a", &[])), step("b", &[])];
+        let mut submitted = submission(plan(steps, vec![step("f", &[])]));
+        let when = When::In(Span::from_secs(5));
+        submitted.plan.deadline = Some(Deadline { when, then: DeadlineThen::Fail });
+        let mut world = World::new(submitted, 0, ROOM);
+        assert_eq!(world.claim(0, "b", "w2"), Ok(true));
+        assert_eq!(due(&world), 1);
+        let at = world.attempt_of("b");
+        match then {
+            true => assert_eq!(world.stop(), Ok(true)),
+            false => world.work("a", if fails { broken() } else { done() }),
+        }
+        if fails || then {
+            assert_eq!(due(&world), 0, "the task is closing");
+        }
+        assert_eq!(world.complete(0, at, done()), Ok(true));
+        world.sweep_all();
+        assert_eq!(due(&world), 0, "`finally` runs");
+        world.pass(6);
+        assert_eq!(world.fire(None, TimerKind::Deadline), Ok(false));
+        world.work("f", done());
+        assert!(world.header().state.is_final());
+        world.drive();
+    }
 }
 
 #[test]

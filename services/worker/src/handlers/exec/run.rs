@@ -118,7 +118,8 @@ fn start(
     std::fs::create_dir_all(&temporary).map_err(|error| {
         fail(Class::Retryable, format!("exec: the attempt's directory: {error}"))
     })?;
-    let mut command = Command::new(located(program, &job.directory));
+    let program = located(program, &job.directory);
+    let mut command = Command::new(&program);
     command
         .args(arguments)
         .current_dir(&job.directory)
@@ -130,9 +131,10 @@ fn start(
         .stderr(Stdio::piped());
     let mark = uuid::Uuid::now_v7().to_string();
     Family::start(&mut command, &mark).map_err(|error| {
-        let class = start_class(&error);
-        let program = progress.masker.text(program);
-        fail(class, format!("exec: `{program}` could not be started: {error}"))
+        let (class, why) = start_fault(&error, &program, &job.directory);
+        let program = &input.command[0];
+        let text = format!("exec: `{program}` could not be started: {why}");
+        fail(class, progress.masker.text(&text))
     })
 }
 
@@ -171,6 +173,28 @@ fn environment(
     variables.extend(last);
     variables.extend(effect);
     variables
+}
+
+/// Says why a program did not start. "No such file" may mean the program, its folder, what
+/// interprets it, or the attempt's own directory; only the last is the worker's and is made anew
+/// for another attempt.
+pub(super) fn start_fault(error: &io::Error, program: &Path, directory: &Path) -> (Class, String) {
+    if !directory.is_dir() {
+        return (Class::Retryable, format!("the attempt's directory is gone: {error}"));
+    }
+    let class = start_class(error);
+    let missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+    let folder = program.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let why = match folder {
+        _ if !missing => error.to_string(),
+        None => "it is not in the worker's `PATH`".to_owned(),
+        Some(folder) if !folder.is_dir() => format!("there is no folder {}", folder.display()),
+        Some(_) if program.exists() => {
+            "the file is there; the interpreter that it names is not".to_owned()
+        }
+        Some(folder) => format!("there is no such file in {}", folder.display()),
+    };
+    (class, why)
 }
 
 /// A program that is not there or cannot be run will not be there next time either; a lack

@@ -196,6 +196,48 @@ async fn programs_that_cannot_run_are_permanent() {
 }
 
 #[tokio::test]
+async fn what_is_missing_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = directory();
+    let script = directory.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let here = directory.path().display().to_string();
+    for (program, said) in [
+        ("no-such-program-anywhere", "it is not in the worker's `PATH`".to_owned()),
+        ("/gone/plan/script", "there is no folder /gone/plan".to_owned()),
+        ("./script/x", "there is no folder".to_owned()),
+        ("./nothing", format!("there is no such file in {here}")),
+        ("./script", "the interpreter that it names is not".to_owned()),
+    ] {
+        let report = exec().run(job(directory.path(), json!({ "command": [program] }))).await;
+        failed(report, Class::Permanent, &said);
+    }
+}
+
+#[test]
+fn a_lack_that_passes_is_retryable_and_what_stays_is_not() {
+    use rustix::io::Errno;
+    let (directory, program) = (directory(), Path::new("/bin/sh"));
+    let class = |errno: Errno, directory: &Path| {
+        run::start_fault(
+            &std::io::Error::from_raw_os_error(errno.raw_os_error()),
+            program,
+            directory,
+        )
+    };
+    for errno in [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::TXTBSY] {
+        assert_eq!(class(errno, directory.path()).0, Class::Retryable, "{errno}");
+    }
+    for errno in [Errno::NOENT, Errno::ACCESS, Errno::NOEXEC, Errno::TOOBIG] {
+        assert_eq!(class(errno, directory.path()).0, Class::Permanent, "{errno}");
+    }
+    let gone = class(Errno::NOENT, &directory.path().join("gone"));
+    assert_eq!(gone.0, Class::Retryable);
+    assert!(gone.1.starts_with("the attempt's directory is gone"), "{}", gone.1);
+}
+
+#[tokio::test]
 async fn secrets_reach_the_program_and_nobody_else() {
     let directory = directory();
     let input = json!({

@@ -105,7 +105,7 @@ impl Watch {
                 let new = self.settled.insert(step.clone());
                 assert!(new, "`{step}` settles twice: {trail:#?}");
             }
-            Change::RoundOpened { steps, .. } => {
+            Change::RoundOpened { steps, .. } | Change::StepsRepeated { steps, .. } => {
                 for (step, _) in steps {
                     self.settled.remove(step);
                     self.charged.remove(step);
