@@ -8,6 +8,7 @@
 mod dead_steps;
 mod intake;
 mod members;
+mod outbox_sweep;
 mod ready_sweep;
 mod retention;
 mod scheduler;

@@ -9,6 +9,7 @@ use standfast_domain::outcome::FailureClass;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{Claimed, Claims, Report};
+use standfast_engine::crash;
 use standfast_engine::effects::Told;
 use tokio_util::sync::CancellationToken;
 
@@ -192,9 +193,12 @@ impl Bench {
 
 /// Runs the handler on a task of its own, so that a panic or an endless one is only its own.
 async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> handlers::Report {
+    crash::point("handler.before");
     let running = tokio::spawn(async move { handler.run(job).await });
     let running = tokio_util::task::AbortOnDropHandle::new(running);
-    match tokio::time::timeout(bound, running).await {
+    let ended = tokio::time::timeout(bound, running).await;
+    crash::point("handler.after");
+    match ended {
         Ok(Ok(report)) => report,
         Ok(Err(error)) => {
             let text = match error.try_into_panic() {

@@ -7,7 +7,7 @@ use crate::model::world::World;
 use standfast_domain::decide::{Addition, Command, TimerKind};
 use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
-use standfast_domain::index::WORK;
+use standfast_domain::index::{OUTBOX, WORK, parse_outbox_member};
 use standfast_domain::outcome::{FailureClass, Outcome};
 use standfast_domain::plan::{Deadline, DeadlineThen, OnFailure, StepPlan, Uses, When};
 use standfast_domain::record::{Key, Record, Status, TaskState};
@@ -476,4 +476,20 @@ fn an_answer_with_many_outcomes_in_one_batch_is_one_commit() {
     let ended =
         world.watch.history.iter().filter(|change| matches!(change, Change::TaskEnded { .. }));
     assert_eq!(ended.count(), 1);
+}
+
+#[test]
+fn what_a_birth_promises_is_stored_with_it_and_no_later_commit_touches_it() {
+    let mut submission = submission(plan(vec![step("a", &[]), step("b", &["a"])], Vec::new()));
+    submission.outgoing.insert("m1".to_owned(), serde_json::json!({"to": "someone"}));
+    let mut world = World::new(submission, 0, ROOM);
+    let entries = world.store.members(OUTBOX);
+    let [member] = &entries[..] else { panic!("{entries:?}") };
+    let (at, task, id) = parse_outbox_member(member).expect("its own form");
+    assert_eq!((at, task, id.as_str()), (world.header().created_at, world.task.clone(), "m1"));
+    let (_, version) = world.store.load(&Key::Outgoing(id.clone()));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+    assert_eq!(world.store.members(OUTBOX), entries);
+    assert_eq!(world.store.load(&Key::Outgoing(id)).1, version);
 }
