@@ -6,11 +6,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::json;
 use standfast_brokers::in_process::InProcessBroker;
-use standfast_domain::commit::{Home, IndexChange, Scope};
-use standfast_domain::ids::{Partition, Queue};
-use standfast_domain::index::{OUTBOX, outbox_member};
-use standfast_domain::record::EffectClass;
+use standfast_domain::commit::{Commit, Home, IndexChange, Scope};
+use standfast_domain::ids::{Partition, Queue, WorkerId};
+use standfast_domain::index::{OUTBOX, entries, outbox_member};
+use standfast_domain::record::{EffectClass, Outgoing};
 use standfast_domain::time::Time;
+use standfast_engine::blobs::Blobs;
+use standfast_engine::installation::Installation;
 use standfast_engine::outbox::{OUTBOX_MAX, Sent};
 use standfast_engine::ports::{
     Acker, BATCH_MAX, Broker, BrokerHealth, Clock, Depth, Range, StoreError, Subscription,
@@ -18,8 +20,10 @@ use standfast_engine::ports::{
 use standfast_engine::submission::RETENTION_DEFAULT;
 use standfast_engine::time::SystemIds;
 use standfast_stores::redb::RedbStore;
+use tokio::sync::Notify;
 
 use super::*;
+use crate::{Scheduler, Settings};
 
 /// Knows the handler `echo`.
 struct Echo;
@@ -34,12 +38,14 @@ impl Handlers for Echo {
     }
 }
 
-/// Is not asked in these tests.
-struct Unasked;
+/// Notes that the message was acknowledged.
+#[derive(Default)]
+struct Noted(Arc<AtomicBool>);
 
 #[async_trait]
-impl Acker for Unasked {
+impl Acker for Noted {
     async fn ack(self: Box<Self>) -> bool {
+        self.0.store(true, Ordering::SeqCst);
         true
     }
 
@@ -53,6 +59,7 @@ impl Acker for Unasked {
 struct Moody {
     inner: InProcessBroker,
     away: AtomicBool,
+    published: Notify,
 }
 
 #[async_trait]
@@ -64,7 +71,11 @@ impl Broker for Moody {
     async fn publish(&self, of: Vec<Message>, bound: Duration) -> Vec<Result<(), BrokerError>> {
         match self.away.load(Ordering::SeqCst) {
             true => of.iter().map(|_| Err(BrokerError::Unavailable("away".into()))).collect(),
-            false => self.inner.publish(of, bound).await,
+            false => {
+                let results = self.inner.publish(of, bound).await;
+                self.published.notify_one();
+                results
+            }
         }
     }
 
@@ -104,7 +115,7 @@ struct World {
     intake: Intake,
     broker: Arc<Moody>,
     clock: Arc<Told>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 fn world() -> World {
@@ -120,7 +131,7 @@ fn world() -> World {
         retention: RETENTION_DEFAULT,
         engine,
     };
-    World { intake, broker, clock, _dir: dir }
+    World { intake, broker, clock, dir }
 }
 
 impl World {
@@ -177,13 +188,13 @@ fn delivery(owner: &str, token: Option<&str>) -> Delivery {
         reply_to: None,
         user_id: Some("ana".to_owned()),
         headers: headers.into_iter().collect(),
-        acker: Box::new(Unasked),
+        acker: Box::new(Noted::default()),
     }
 }
 
 #[tokio::test]
 async fn only_an_admin_submits_for_another_owner() {
-    let World { intake, broker, _dir, .. } = world();
+    let World { intake, broker, dir: _dir, .. } = world();
     let bea = Principal::new("user:bea").unwrap();
     for (role, taken) in [(Role::Publisher, false), (Role::Admin, true)] {
         let token = intake.tokens.create(role, &bea, "test").await.unwrap().secret;
@@ -296,31 +307,97 @@ async fn a_large_plan_promises_its_reply_with_its_birth() {
     assert!(world.outbox().await.is_empty());
 }
 
+/// Adds or removes as many entries as the outbox may have.
+async fn fill(world: &World, add: bool) {
+    let task = TaskId::random([1; 16]);
+    let change = |n: u64| {
+        let member = outbox_member(Time(1), &task, &n.to_string());
+        IndexChange { index: OUTBOX.to_owned(), member, add }
+    };
+    let changes: Vec<IndexChange> = (0..OUTBOX_MAX).map(change).collect();
+    for part in changes.chunks(BATCH_MAX) {
+        let scope = Scope::Task(task.clone());
+        world.intake.engine.change_indexes(scope, part.to_vec()).await.unwrap();
+    }
+    world.clock.0.fetch_add(2, Ordering::SeqCst); // a count is believed for a second
+}
+
 #[tokio::test]
 async fn a_full_outbox_keeps_those_waiting_who_have_something_to_send() {
     let world = world();
-    let engine = &world.intake.engine;
-    let task = TaskId::random([1; 16]);
-    let member = |n: u64| outbox_member(Time(1), &task, &n.to_string());
-    let change = |add| {
-        let entry = move |n| IndexChange { index: OUTBOX.to_owned(), member: member(n), add };
-        (0..OUTBOX_MAX).map(entry).collect::<Vec<_>>()
-    };
-    let scope = || Scope::Task(TaskId::random([1; 16]));
-    for part in change(true).chunks(BATCH_MAX) {
-        engine.change_indexes(scope(), part.to_vec()).await.unwrap();
-    }
+    fill(&world, true).await;
     let full = world.intake.accept(&asking()).await;
     let Err(EngineError::Store(StoreError::ReadOnly(why))) = full else { panic!("{full:?}") };
     assert!(why.contains("outbox is full: 10000"), "{why}");
     let silent = world.intake.accept(&delivery("user:ana", None)).await.unwrap();
     assert!(is_promised(&silent), "without a reply it is a task like any other");
-    for part in change(false).chunks(BATCH_MAX) {
-        engine.change_indexes(scope(), part.to_vec()).await.unwrap();
-    }
-    world.clock.0.fetch_add(2, Ordering::SeqCst); // a count is believed for a second
+    fill(&world, false).await;
     let again = Delivery { message_id: Some("m2".to_owned()), ..asking() };
     assert!(is_promised(&world.intake.accept(&again).await.unwrap()));
+}
+
+#[tokio::test]
+async fn a_message_is_acknowledged_once_its_task_is_stored_and_not_before() {
+    let world = world();
+    let (acked, ending) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
+    ending.cancel(); // so that it is tried once
+    for full in [true, false] {
+        fill(&world, full).await;
+        let acker = Box::new(Noted(acked.clone()));
+        world.intake.take(Delivery { acker, ..asking() }, &ending).await;
+        assert_eq!(acked.load(Ordering::SeqCst), !full);
+    }
+}
+
+/// Writes what a process that died had promised some time ago.
+async fn promise_of_long_ago(engine: &Engine) {
+    let task = TaskId::random([2; 16]);
+    let to = Recipient::Reply("replies".to_owned());
+    let body =
+        serde_json::to_value(SubmitReply::Submitted(accepted(&task, true, TaskState::Queued)));
+    let (message_id, correlation_id) = ("reply/late".to_owned(), None);
+    let message = OutgoingMessage { to, message_id, correlation_id, body: body.unwrap() };
+    let (id, message) = message.entry();
+    let long_ago = engine.now().await.unwrap().0 - 11_000;
+    let (key, record) = (Key::Outgoing(id), Outgoing { at: Time(long_ago), message });
+    let record = Record::Outgoing(record);
+    let entries = entries(&task, &key, &record).into_iter();
+    let commit = Commit {
+        id: engine.commit_id(),
+        scope: Scope::Task(task),
+        guards: Vec::new(),
+        writes: vec![(key.field(), Some(record.encode()))],
+        first_event: 0,
+        events: Vec::new(),
+        indexes: entries.map(|(index, member)| IndexChange { index, member, add: true }).collect(),
+        returns: Vec::new(),
+    };
+    assert!(engine.commit_raw(commit).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_scheduler_sends_what_a_process_that_died_had_promised() {
+    let world = world();
+    let engine = world.intake.engine.clone();
+    promise_of_long_ago(&engine).await;
+    let installation = Installation::open(&engine).await.unwrap();
+    let url = world.dir.path().join("blobs").display().to_string();
+    let blobs = Blobs::open(&url, &installation.id).await.unwrap();
+    let settings = Settings {
+        sweeps_every: Duration::from_millis(10),
+        ..Settings::new(WorkerId::new("s1").unwrap())
+    };
+    let scheduler = Scheduler::new(engine, blobs, settings);
+    let (gauges, ending) = (scheduler.gauges(), CancellationToken::new());
+    let running = tokio::spawn(scheduler.run(ending.clone()));
+    let sent = tokio::time::timeout(BOUND, world.broker.published.notified()).await;
+    assert!(sent.is_ok(), "nothing was sent within {BOUND:?}");
+    ending.cancel();
+    running.await.unwrap();
+    let ids: Vec<String> = world.replies().await.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids, ["reply/late"]);
+    assert_eq!(gauges.outgoing_swept.load(Ordering::SeqCst), 1);
+    assert!(world.outbox().await.is_empty());
 }
 
 #[tokio::test]

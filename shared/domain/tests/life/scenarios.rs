@@ -493,3 +493,16 @@ fn what_a_birth_promises_is_stored_with_it_and_no_later_commit_touches_it() {
     assert_eq!(world.store.members(OUTBOX), entries);
     assert_eq!(world.store.load(&Key::Outgoing(id)).1, version);
 }
+
+#[test]
+fn a_claim_on_records_from_before_a_stop_is_refused() {
+    let mut world = given(vec![step("a", &[])]);
+    assert_eq!(world.claim(1, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    assert_eq!(world.run(1, Command::HandBack { at, why: String::new() }), Ok(true));
+    assert_eq!(world.run(0, Command::Stop { reason: None }), Ok(true));
+    // Process 1 knows all that a claim needs, from before the stop.
+    let said = world.claim(1, "a", "w1");
+    assert!(matches!(said, Err(Refusal::NotClaimable { .. })), "{said:?}");
+    world.drive();
+}
