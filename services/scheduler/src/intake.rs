@@ -178,7 +178,8 @@ impl Intake {
     }
 
     /// Says what is still to be told of an accepted task. A message that comes again finds the
-    /// reply that was promised to it, or is told where the task stands now.
+    /// reply that was promised to it; another one under the same key, perhaps from a publisher
+    /// with a new reply queue, is told where the task stands now.
     async fn answer(
         &self,
         task: &TaskId,
@@ -186,7 +187,7 @@ impl Intake {
         promised: Option<OutgoingMessage>,
     ) -> Result<Answer, EngineError> {
         let Some(reply) = promised else { return Ok(Answer::Promised) };
-        if created || self.engine.send_promised(task, &reply.id()).await? {
+        if created || self.engine.send_promised(task, &reply).await? {
             return Ok(Answer::Promised);
         }
         let accepted = accepted(task, false, self.state(task).await?);

@@ -173,7 +173,7 @@ impl Core {
         let mut messages = Vec::new();
         let mut of = Vec::new();
         for promise in promises {
-            match serde_json::from_value::<OutgoingMessage>(promise.outgoing.message.clone()) {
+            match OutgoingMessage::deserialize(&promise.outgoing.message) {
                 Ok(message) => {
                     messages.push(message.message());
                     of.push(promise);
@@ -314,13 +314,23 @@ impl Engine {
         Ok(sent)
     }
 
-    /// Sends at once what a task's commit has promised under this id, if it still stands in the
-    /// outbox; says whether it does.
-    pub async fn send_promised(&self, task: &TaskId, id: &str) -> Result<bool, EngineError> {
-        let found = self.core.promises(&[(task.clone(), id.to_owned())]).await?;
+    /// Sends at once what a task's commit has promised to the same recipient under the same
+    /// message and correlation id, if it still stands in the outbox; says whether it does.
+    pub async fn send_promised(
+        &self,
+        task: &TaskId,
+        message: &OutgoingMessage,
+    ) -> Result<bool, EngineError> {
+        let found = self.core.promises(&[(task.clone(), message.id())]).await?;
         let Some(Found::Promise(promise)) = found.into_iter().next() else { return Ok(false) };
-        self.core.promise(task, promise.version, vec![(promise.id, promise.outgoing)]);
-        Ok(true)
+        let stored = OutgoingMessage::deserialize(&promise.outgoing.message);
+        let same = stored.is_ok_and(|stored| {
+            stored.to == message.to && stored.correlation_id == message.correlation_id
+        });
+        if same {
+            self.core.promise(task, promise.version, vec![(promise.id, promise.outgoing)]);
+        }
+        Ok(same)
     }
 
     /// Waits until nothing is being sent, for at most `bound`, and clears what has arrived:

@@ -270,6 +270,20 @@ async fn a_message_that_comes_again_is_sent_what_was_promised_to_it() {
 }
 
 #[tokio::test]
+async fn a_repeat_with_another_reply_queue_or_correlation_id_is_answered_itself() {
+    let world = world();
+    world.away(true);
+    assert!(is_promised(&world.intake.accept(&asking()).await.unwrap()));
+    let moved = Delivery { reply_to: Some("elsewhere".to_owned()), ..asking() };
+    let renamed = Delivery { correlation_id: Some("c2".to_owned()), ..asking() };
+    for repeat in [moved, renamed] {
+        let reply = direct(world.intake.accept(&repeat).await.unwrap());
+        assert!(matches!(reply, SubmitReply::Submitted(accepted) if !accepted.created));
+    }
+    assert_eq!(world.outbox().await.len(), 1, "the promise to the first stands");
+}
+
+#[tokio::test]
 async fn what_has_arrived_is_cleared_by_the_next_write_and_needs_none_of_its_own() {
     let world = world();
     let engine = &world.intake.engine;
