@@ -109,10 +109,6 @@ const IMPURE: &[&str] = &[
 /// only a bounded poll of something that cannot be waited for may stand here.
 const SLEEPERS: &[(&str, &str)] = &[
     (
-        "services/scheduler/src/intake/tests.rs",
-        "has a clock of its own whose sleeps do not end; it waits for nothing",
-    ),
-    (
         "services/worker/src/handlers/exec/tests.rs",
         "polls for the end of processes that are not children, which nothing can wait for",
     ),

@@ -10,9 +10,9 @@ pub const STEPS: [&str; 3] = ["one", "two", "three"];
 /// What the last step gives, whatever happened on the way.
 pub const LAST_OUTPUT: &str = "one two three";
 
-/// Makes a plan of three steps in a queue. Each writes to the ledger when it starts and when its
+/// Makes a plan of three steps, each in a queue. Each writes to the ledger when it starts and when its
 /// effect is done, and gives what the step before it gave and its own name.
-pub fn plan(ledger: &Path, queue: &str) -> Value {
+pub fn plan(ledger: &Path, queues: [&str; 3]) -> Value {
     let script = "echo $STANDFAST_TASK/$STANDFAST_STEP start >> $LEDGER; \
                   printf '%s' \"$BEFORE$STANDFAST_STEP\"; \
                   echo $STANDFAST_TASK/$STANDFAST_STEP effect >> $LEDGER";
@@ -23,7 +23,7 @@ pub fn plan(ledger: &Path, queue: &str) -> Value {
             Some(need) => format!("${{{{ steps.{need}.output.stdout }}}} "),
             None => String::new(),
         };
-        json!({ "id": STEPS[place], "uses": "exec", "queue": queue, "needs": needs,
+        json!({ "id": STEPS[place], "uses": "exec", "queue": queues[place], "needs": needs,
                 "retry": { "max_attempts": 5, "backoff": "0s" },
                 "with": { "command": ["sh", "-c", script],
                           "env": { "LEDGER": ledger, "BEFORE": before } } })

@@ -8,6 +8,7 @@ use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Consumer};
 use serde_json::{Value, json};
 use standfast_protocol::tasks::TaskQuery;
+use standfast_tests::binary::Running;
 use standfast_tests::processes::Installation;
 use standfast_tests::services::amqp_url;
 use standfast_tests::wait;
@@ -81,7 +82,8 @@ async fn a_scheduler_that_dies_at_any_point_owes_no_reply() {
         own.takes_messages().await;
         publisher.submit(&own.place.prefix, point).await;
         doomed::death(&mut scheduler, point).await;
-        let _heir = own.process(&["scheduler"]);
+        let log = own.path().join(format!("heir-{point}.log"));
+        let mut heir = Running::start(own.command(&["scheduler"]), &log);
         // Replies to earlier messages may still come, as often as their points allow.
         let task = loop {
             let (id, task) = publisher.reply(point).await;
@@ -91,6 +93,13 @@ async fn a_scheduler_that_dies_at_any_point_owes_no_reply() {
             assert!(tasks.contains(&task), "{point}: a reply {id} about {task}");
         };
         assert!(tasks.insert(task), "{point}: a task of its own");
+        // It ends in order, so that its messages are acked and the next one dies of its own.
+        let log = async || std::fs::read_to_string(&log).ok();
+        wait::until("the heir to work", async || {
+            log().await.filter(|text| text.contains("the scheduler works"))
+        })
+        .await;
+        assert_eq!(heir.terminate(), Some(0), "{point}: {}", log().await.unwrap_or_default());
     }
     let listed = own.client().list(&TaskQuery::default()).await.unwrap();
     let listed: BTreeSet<String> = listed.tasks.into_iter().map(|task| task.id).collect();
