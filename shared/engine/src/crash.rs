@@ -14,7 +14,7 @@ pub const COMPILED: bool = cfg!(debug_assertions);
 /// `before` is before the commit, `stored` after it and before anyone is woken, `woken` after
 /// that and before the answer.
 #[cfg(debug_assertions)]
-pub const POINTS: [&str; 15] = [
+pub const POINTS: [&str; 19] = [
     "submit.before",
     "submit.stored",
     "submit.woken",
@@ -23,6 +23,10 @@ pub const POINTS: [&str; 15] = [
     "claim.before",
     "claim.stored",
     "handler.before",
+    "intent.before",
+    "intent.stored",
+    "receipt.before",
+    "receipt.stored",
     "handler.after",
     "complete.before",
     "complete.stored",

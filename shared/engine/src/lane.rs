@@ -460,6 +460,8 @@ fn crash_points(batch: &Batch, moment: Moment) {
         let [before, stored, woken] = match &request.command {
             Command::Submit(_) => ["submit.before", "submit.stored", "submit.woken"].map(Some),
             Command::ClaimStep { .. } => [Some("claim.before"), Some("claim.stored"), None],
+            Command::Intend { .. } => [Some("intent.before"), Some("intent.stored"), None],
+            Command::ConfirmEffect { .. } => [Some("receipt.before"), Some("receipt.stored"), None],
             Command::CompleteAttempt { .. } => {
                 [Some("complete.before"), Some("complete.stored"), None]
             }
