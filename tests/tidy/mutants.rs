@@ -24,7 +24,7 @@ fn every_mutant_still_applies_and_names_a_test_that_exists() {
             let lines = head.lines().filter_map(|line| line.strip_prefix(field));
             lines.map(|value| value.trim().to_owned()).collect()
         };
-        for (what, count) in [("Removes:", 1), ("Package:", 1)] {
+        for (what, count) in [("Removes:", 1), ("Package:", 1), ("Target:", 1)] {
             if field(what).len() != count {
                 faults.push(format!("{name}: its head says `{what}` once"));
             }
