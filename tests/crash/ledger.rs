@@ -10,8 +10,8 @@ pub const STEPS: [&str; 3] = ["one", "two", "three"];
 /// What the last step gives, whatever happened on the way.
 pub const LAST_OUTPUT: &str = "one two three";
 
-/// Makes a plan of three steps, each in a queue. Each writes to the ledger when it starts and when its
-/// effect is done, and gives what the step before it gave and its own name.
+/// Makes a plan of three steps, each in a queue. Each writes to the ledger when it starts and
+/// when its effect is done, and gives what the step before it gave and its own name.
 pub fn plan(ledger: &Path, queues: [&str; 3]) -> Value {
     let script = "echo $STANDFAST_TASK/$STANDFAST_STEP start >> $LEDGER; \
                   printf '%s' \"$BEFORE$STANDFAST_STEP\"; \
