@@ -27,6 +27,8 @@ pub struct Installation {
     pub port: u16,
     pub token: String,
     pub claim_length: &'static str,
+    /// Queues to remove besides the usual ones.
+    pub queues: Vec<String>,
 }
 
 impl Installation {
@@ -39,6 +41,7 @@ impl Installation {
             port: free_port(),
             token: String::new(),
             claim_length,
+            queues: Vec::new(),
         };
         own.token = own.make_token("admin", "user:operator");
         own
@@ -204,9 +207,11 @@ impl Installation {
 impl Drop for Installation {
     fn drop(&mut self) {
         let place = Place { prefix: self.place.prefix.clone() };
+        let queues = std::mem::take(&mut self.queues);
         let cleaning = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(place.clean(&["default", "research"]));
+            let named = queues.iter().map(String::as_str).chain(["default", "research"]);
+            runtime.unwrap().block_on(place.clean(&named.collect::<Vec<_>>()));
         });
         if cleaning.join().is_err() && !std::thread::panicking() {
             panic!("queues of {} were left behind", self.place.prefix);

@@ -1,13 +1,14 @@
 //! Takes in what other services publish: `submit` messages become tasks.
 //!
-//! A message is acknowledged once its task is stored and its reply is sent, or once it stands
-//! in the queue of rejected messages with the problem beside it. So none is lost and none
-//! loops; one that comes again leads to the same task by its key.
+//! A message is acknowledged once its task is stored, the reply promised with it in the outbox;
+//! or once it stands in the queue of rejected messages with the problem beside it and its reply
+//! is sent. So none is lost and none loops; one that comes again leads to the same task by its
+//! key. The answer to such a repeat commits nothing and is sent before its message is
+//! acknowledged.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::Value;
 use standfast_domain::ids::{Principal, TaskId};
 use standfast_domain::json::{self, Limits};
@@ -16,6 +17,7 @@ use standfast_domain::plan::Fault;
 use standfast_domain::record::{Key, Record, TaskState as Stored};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
+use standfast_engine::outbox::{OutgoingMessage, Recipient};
 use standfast_engine::ports::{BrokerError, Delivery, Destination, Message, Source};
 use standfast_engine::registry::Registry;
 use standfast_engine::submission::{Handlers, Submitted, prepare};
@@ -54,6 +56,15 @@ pub struct Intake {
     pub handlers: Arc<dyn Handlers>,
     /// How long an ended task is kept if its plan does not say.
     pub retention: Span,
+}
+
+/// What is still to be told, once it is decided what becomes of a message.
+#[derive(Debug)]
+enum Answer {
+    /// The reply stands in the outbox.
+    Promised,
+    /// This, if a reply is wanted; nothing was committed for it.
+    Direct(Box<SubmitReply>),
 }
 
 /// Why a message was not accepted.
@@ -95,7 +106,11 @@ impl Intake {
         let mut failing = false;
         loop {
             let waits: Box<dyn std::fmt::Display + Send> = match self.accept(&delivery).await {
-                Ok(reply) => match self.finish(&delivery, reply).await {
+                Ok(Answer::Promised) => {
+                    delivery.acker.ack().await;
+                    return;
+                }
+                Ok(Answer::Direct(reply)) => match self.finish(&delivery, *reply).await {
                     Ok(()) => {
                         delivery.acker.ack().await;
                         return;
@@ -116,15 +131,17 @@ impl Intake {
     }
 
     /// Accepts or refuses; an error means that it is not known yet.
-    async fn accept(&self, delivery: &Delivery) -> Result<SubmitReply, EngineError> {
+    async fn accept(&self, delivery: &Delivery) -> Result<Answer, EngineError> {
         match self.submit(delivery).await {
-            Ok(submitted) => Ok(SubmitReply::Submitted(submitted)),
-            Err(Refused::Problem(problem)) => Ok(SubmitReply::Problem(*problem)),
+            Ok(answer) => Ok(answer),
+            Err(Refused::Problem(problem)) => {
+                Ok(Answer::Direct(Box::new(SubmitReply::Problem(*problem))))
+            }
             Err(Refused::Later(error)) => Err(error),
         }
     }
 
-    async fn submit(&self, delivery: &Delivery) -> Result<Accepted, Refused> {
+    async fn submit(&self, delivery: &Delivery) -> Result<Answer, Refused> {
         if delivery.routing_key != SUBMIT {
             let detail = format!(
                 "routing key `{}` is not available in this version; expected `{SUBMIT}`",
@@ -137,26 +154,44 @@ impl Intake {
             let detail = "the body is not acceptable JSON";
             listed(ProblemKind::InvalidJson, detail, faults)
         })?;
-        let submission = self.prepare(delivery, body, by.principal.clone()).await?;
+        let mut submission = self.prepare(delivery, body, by.principal.clone()).await?;
         if let Some(owner) = &submission.plan.owner
             && !by.may_name_owner(Some(owner))
         {
             let detail = format!("this needs to be done by an admin, or without `owner: {owner}`");
             return Err(refused(ProblemKind::Forbidden, detail));
         }
-        if submission.idempotency_key.is_none() {
+        let Some(key) = &submission.idempotency_key else {
             let detail = "a message needs a `message_id`, or its plan an `idempotency_key`: one \
                           of them makes its repeat the same task";
             return Err(refused(ProblemKind::InvalidRequest, detail));
-        }
+        };
+        let task = TaskId::keyed(&submission.submitted_by, key);
+        let promised = accepted_reply(delivery, &task);
+        submission.outgoing = promised.iter().map(OutgoingMessage::entry).collect();
         let (task, created) =
             self.engine.submit(submission).await.map_err(|error| match error {
                 EngineError::Refused(refusal) => refusal_problem(&refusal),
                 EngineError::Store(_) => Refused::Later(error),
             })?;
-        let state = self.state(&task).await.map_err(Refused::Later)?;
-        let url = fill(paths::TASK, &[task.as_str()]);
-        Ok(Accepted { url, id: task.to_string(), created, state })
+        self.answer(&task, created, promised).await.map_err(Refused::Later)
+    }
+
+    /// Says what is still to be told of an accepted task. A message that comes again finds the
+    /// reply that was promised to it; another one under the same key, perhaps from a publisher
+    /// with a new reply queue, is told where the task stands now.
+    async fn answer(
+        &self,
+        task: &TaskId,
+        created: bool,
+        promised: Option<OutgoingMessage>,
+    ) -> Result<Answer, EngineError> {
+        let Some(reply) = promised else { return Ok(Answer::Promised) };
+        if created || self.engine.send_promised(task, &reply).await? {
+            return Ok(Answer::Promised);
+        }
+        let accepted = accepted(task, false, self.state(task).await?);
+        Ok(Answer::Direct(Box::new(SubmitReply::Submitted(accepted))))
     }
 
     /// Reads where a task stands: it may have been accepted long ago.
@@ -233,26 +268,40 @@ impl Intake {
         for result in self.engine.broker().publish(messages, BOUND).await {
             result?;
         }
-        let Some(to) = &delivery.reply_to else { return Ok(()) };
-        let correlation_id = delivery.correlation_id.clone().or(delivery.message_id.clone());
-        let answer = Message {
-            destination: Destination::Reply(to.clone()),
-            message_id: reply_id(delivery.message_id.as_deref().unwrap_or("none")),
-            correlation_id,
-            headers: Vec::new(),
-            body: Bytes::from(serde_json::to_vec(&reply).expect("plain data")),
-        };
-        for result in self.engine.broker().publish(vec![answer], BOUND).await {
+        let Some(answer) = reply_to(delivery, &reply) else { return Ok(()) };
+        for result in self.engine.broker().publish(vec![answer.message()], BOUND).await {
             match result {
                 Ok(()) => {}
                 Err(BrokerError::Refused(reason)) => {
-                    tracing::info!(reply_to = %to, reason, "nobody waits for the reply");
+                    tracing::info!(reply_to = ?delivery.reply_to, reason,
+                        "nobody waits for the reply");
                 }
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
+}
+
+/// Makes the reply to a message, if it wants one.
+fn reply_to(delivery: &Delivery, reply: &SubmitReply) -> Option<OutgoingMessage> {
+    Some(OutgoingMessage {
+        to: Recipient::Reply(delivery.reply_to.clone()?),
+        message_id: reply_id(delivery.message_id.as_deref().unwrap_or("none")),
+        correlation_id: delivery.correlation_id.clone().or(delivery.message_id.clone()),
+        body: serde_json::to_value(reply).expect("plain data"),
+    })
+}
+
+/// Makes the reply that is promised with a task's birth: it is `queued` then.
+fn accepted_reply(delivery: &Delivery, task: &TaskId) -> Option<OutgoingMessage> {
+    let accepted = accepted(task, true, TaskState::Queued);
+    reply_to(delivery, &SubmitReply::Submitted(accepted))
+}
+
+fn accepted(task: &TaskId, created: bool, state: TaskState) -> Accepted {
+    let url = fill(paths::TASK, &[task.as_str()]);
+    Accepted { url, id: task.to_string(), created, state }
 }
 
 fn header<'d>(delivery: &'d Delivery, name: &str) -> Option<&'d str> {

@@ -9,6 +9,7 @@ mod dead_steps;
 mod intake;
 mod members;
 mod not_started;
+mod outbox_sweep;
 mod ready_sweep;
 mod retention;
 mod scheduler;

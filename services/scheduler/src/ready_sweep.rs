@@ -171,3 +171,80 @@ async fn check(engine: &Engine, index: &str, member: &str) -> Result<Option<Wake
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use standfast_brokers::in_process::InProcessBroker;
+    use standfast_domain::commit::Commit;
+    use standfast_domain::ids::{StepId, TaskId, WorkerId};
+    use standfast_domain::record::{Header, StepState};
+    use standfast_engine::blobs::Blobs;
+    use standfast_engine::installation::Installation;
+    use standfast_engine::ports::{Broker, Source};
+    use standfast_engine::time::{SystemClock, SystemIds};
+    use standfast_stores::redb::RedbStore;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{Scheduler, Settings};
+
+    /// Writes a task whose step has been ready for some time.
+    async fn ready_long_ago(engine: &Engine, queue: &Queue) -> TaskId {
+        let task = TaskId::random([3; 16]);
+        let since = Time(engine.now().await.unwrap().0 - 11_000);
+        let step = Key::Step(StepId::new("a").unwrap());
+        let status = Status::Ready { since, queue: queue.clone() };
+        let state = Record::Step(StepState { status, ..StepState::pending(0) });
+        let header = Record::Header(Header::new(since, "", 1, 0, None));
+        let entries = entries(&task, &step, &state).into_iter();
+        let commit = Commit {
+            id: engine.commit_id(),
+            scope: Scope::Task(task.clone()),
+            guards: Vec::new(),
+            writes: vec![
+                (Key::Header.field(), Some(header.encode())),
+                (step.field(), Some(state.encode())),
+            ],
+            first_event: 0,
+            events: Vec::new(),
+            indexes: entries
+                .map(|(index, member)| IndexChange { index, member, add: true })
+                .collect(),
+            returns: Vec::new(),
+        };
+        assert!(engine.commit_raw(commit).await.unwrap());
+        task
+    }
+
+    #[tokio::test]
+    async fn a_scheduler_wakes_again_for_a_step_whose_message_was_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(RedbStore::open(dir.path()).unwrap());
+        let (broker, clock) = (Arc::new(InProcessBroker::new()), Arc::new(SystemClock::default()));
+        let engine = Engine::start(store, broker.clone(), clock, Arc::new(SystemIds));
+        let queue = Queue::new("lost").unwrap();
+        engine.know_queues([&queue].into_iter()).await.unwrap();
+        let task = ready_long_ago(&engine, &queue).await;
+        let mut messages = broker.subscribe(Source::Steps(queue), 1).await.unwrap();
+        let installation = Installation::open(&engine).await.unwrap();
+        let url = dir.path().join("blobs").display().to_string();
+        let blobs = Blobs::open(&url, &installation.id).await.unwrap();
+        let settings = Settings {
+            sweeps_every: Duration::from_millis(10),
+            ..Settings::new(WorkerId::new("s1").unwrap())
+        };
+        let scheduler = Scheduler::new(engine, blobs, settings);
+        let (gauges, ending) = (scheduler.gauges(), CancellationToken::new());
+        let running = tokio::spawn(scheduler.run(ending.clone()));
+        let bound = Duration::from_secs(10);
+        let woken = tokio::time::timeout(bound, messages.next()).await;
+        let delivery = woken.expect("a step message within ten seconds").unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&delivery.body).unwrap();
+        assert_eq!((&body["task"], &body["step"]), (&task.as_str().into(), &"a".into()));
+        ending.cancel();
+        running.await.unwrap();
+        assert_eq!(gauges.swept.load(Ordering::Relaxed), 1);
+    }
+}

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dead_steps;
 use crate::members::Members;
+use crate::outbox_sweep::OutboxSweep;
 use crate::ready_sweep::ReadySweep;
 use crate::retention::Retention;
 use crate::takeover::TakeOver;
@@ -62,6 +63,8 @@ pub struct Gauges {
     pub taken_over: AtomicU64,
     /// Step messages sent again by the sweep.
     pub swept: AtomicU64,
+    /// Outgoing messages sent again by the sweep of the outbox.
+    pub outgoing_swept: AtomicU64,
     /// Step messages that died on the broker.
     pub dead: AtomicU64,
     /// Tasks removed after their retention.
@@ -129,6 +132,7 @@ impl Scheduler {
         duties.spawn(every(TakeOver::default(), takeover_every, given()));
         duties.spawn(every(ReadySweep::default(), sweeps_every, given()));
         duties.spawn(every(WorkSweep, sweeps_every, given()));
+        duties.spawn(every(OutboxSweep, sweeps_every, given()));
         duties.spawn(every(Retention::default(), timers_every * 5, given()));
         duties.spawn(dead_steps::run(shared.clone(), shutdown.clone()));
         while let Some(ended) = duties.join_next().await {

@@ -12,6 +12,7 @@ use standfast_domain::record::NotLanded;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{Claimed, Claims, Report};
+use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -340,6 +341,7 @@ impl Silence {
 /// Runs the handler on a task of its own, so that a panic or an endless one is only its own.
 async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> handlers::Report {
     let cancel = job.cancel.clone();
+    crash::point("handler.before");
     let running = tokio::spawn(async move { handler.run(job).await });
     let running = AbortOnDropHandle::new(running);
     let told = async {
@@ -357,6 +359,7 @@ async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> ha
             return Failure::new(Class::Cancelled, text).into();
         }
     };
+    crash::point("handler.after");
     match ended {
         Ok(report) => report,
         Err(error) => {

@@ -13,6 +13,7 @@ use standfast_domain::ids::{HandlerName, Principal, Queue, StepId, TaskId, Worke
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
+use standfast_engine::crash;
 use standfast_engine::ports::{BrokerError, Delivery, Source, StoreError, Subscription};
 use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -230,7 +231,9 @@ impl Worker {
                 let (told, came) = work.bench.run(*claimed, handler).await;
                 self.gauges.ended(queue, came);
                 if told {
+                    crash::point("ack.before");
                     delivery.acker.ack().await;
+                    crash::point("ack.after");
                 }
             }
         }

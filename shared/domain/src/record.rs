@@ -9,6 +9,7 @@ mod definition;
 mod effect;
 mod header;
 mod key;
+mod outgoing;
 mod step;
 
 pub use attempt::AttemptLog;
@@ -38,6 +39,7 @@ pub use header::Phase;
 pub use header::Stop;
 pub use header::TaskState;
 pub use key::Key;
+pub use outgoing::Outgoing;
 pub use step::LastAttempt;
 pub use step::LastFailure;
 pub use step::Settled;

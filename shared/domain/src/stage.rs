@@ -7,7 +7,7 @@ use crate::commit::{Commit, CommitId, Guard, IndexChange, Scope};
 use crate::event::{Change, Event, encode_event};
 use crate::ids::{Queue, StepId, TaskId};
 use crate::index::{Entry, entries, startable_entries};
-use crate::record::{Key, Phase, Record, Status, StepState};
+use crate::record::{Key, Outgoing, Phase, Record, Status, StepState};
 use crate::refusal::Halt;
 use crate::view::View;
 
@@ -33,6 +33,8 @@ pub struct Staged {
     pub commit: Commit,
     /// Whom to wake once it is stored.
     pub wakes: Vec<Wake>,
+    /// What it promises to send, by the message's id within the task.
+    pub outgoing: Vec<(String, Outgoing)>,
 }
 
 /// Stages the changes of a view. `events` are those that brought them about, in order;
@@ -60,7 +62,7 @@ pub fn stage(
         returns: returns.iter().map(Key::field).collect(),
     };
     let wakes = wakes(view)?;
-    Ok(Some(Staged { commit, wakes }))
+    Ok(Some(Staged { commit, wakes, outgoing: outgoing(view) }))
 }
 
 /// A logged commit guards the header alone. What is not logged guards the records it relied
@@ -212,6 +214,17 @@ fn may_start(view: &View) -> bool {
         Phase::Main | Phase::Finally { .. } => true,
         Phase::Closing { .. } | Phase::Ended { .. } => false,
     })
+}
+
+/// Gives the messages that the batch promises to send.
+fn outgoing(view: &View) -> Vec<(String, Outgoing)> {
+    let promised = view.changes().filter_map(|(key, _, now)| match (key, now) {
+        (Key::Outgoing(id), Some(Record::Outgoing(outgoing))) => {
+            Some((id.clone(), outgoing.clone()))
+        }
+        _ => None,
+    });
+    promised.collect()
 }
 
 /// Names the steps that became ready for an attempt that could not start before.

@@ -38,7 +38,7 @@ const READ_PATIENCE: Duration = Duration::from_secs(5);
 /// Loads, decides, commits, and sends what follows. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     queues: Arc<Mutex<BTreeSet<Queue>>>,
     lanes: Arc<Vec<mpsc::UnboundedSender<Input>>>,
 }
@@ -85,6 +85,9 @@ impl Engine {
     /// Accepts a task; gives its id and whether it is new.
     pub async fn submit(&self, mut submission: Submission) -> Result<(TaskId, bool), EngineError> {
         self.check_durability(&submission).await?;
+        if !submission.outgoing.is_empty() {
+            self.core.outbox_has_room().await?;
+        }
         let steps = submission.plan.steps.iter().chain(&submission.plan.finally);
         self.know_queues(steps.map(|step| &step.queue)).await?;
         let by = submission.submitted_by.clone();

@@ -32,7 +32,7 @@ use crate::view::{Attempt, View};
 pub use complete::Addition;
 pub use effect::{Intent, Speaker};
 pub use open::{Resolution, to_resolve};
-pub use submit::{Submission, ahead};
+pub use submit::{Submission, ahead, written_at_birth};
 pub use timer::TimerKind;
 
 /// What is asked for.

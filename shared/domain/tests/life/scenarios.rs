@@ -7,7 +7,7 @@ use crate::model::world::World;
 use standfast_domain::decide::{Addition, Command, TimerKind};
 use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
-use standfast_domain::index::{TIMERS, WORK};
+use standfast_domain::index::{OUTBOX, TIMERS, WORK, parse_outbox_member};
 use standfast_domain::outcome::{FailureClass, Outcome};
 use standfast_domain::plan::{Deadline, DeadlineThen, OnFailure, StepPlan, Uses, When};
 use standfast_domain::record::{Ending, Key, Record, Status, TaskState};
@@ -668,4 +668,33 @@ fn an_answer_with_many_outcomes_in_one_batch_is_one_commit() {
     let ended =
         world.watch.history.iter().filter(|change| matches!(change, Change::TaskEnded { .. }));
     assert_eq!(ended.count(), 1);
+}
+
+#[test]
+fn what_a_birth_promises_is_stored_with_it_and_no_later_commit_touches_it() {
+    let mut submission = submission(plan(vec![step("a", &[]), step("b", &["a"])], Vec::new()));
+    submission.outgoing.insert("m1".to_owned(), serde_json::json!({"to": "someone"}));
+    let mut world = World::new(submission, 0, ROOM);
+    let entries = world.store.members(OUTBOX);
+    let [member] = &entries[..] else { panic!("{entries:?}") };
+    let (at, task, id) = parse_outbox_member(member).expect("its own form");
+    assert_eq!((at, task, id.as_str()), (world.header().created_at, world.task.clone(), "m1"));
+    let (_, version) = world.store.load(&Key::Outgoing(id.clone()));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+    assert_eq!(world.store.members(OUTBOX), entries);
+    assert_eq!(world.store.load(&Key::Outgoing(id)).1, version);
+}
+
+#[test]
+fn a_claim_on_records_from_before_a_stop_is_refused() {
+    let mut world = given(vec![step("a", &[])]);
+    assert_eq!(world.claim(1, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    assert_eq!(world.run(1, Command::HandBack { at, why: String::new() }), Ok(true));
+    assert_eq!(world.run(0, Command::Stop { reason: None }), Ok(true));
+    // Process 1 knows all that a claim needs, from before the stop.
+    let said = world.claim(1, "a", "w1");
+    assert!(matches!(said, Err(Refusal::NotClaimable { .. })), "{said:?}");
+    world.drive();
 }

@@ -30,6 +30,12 @@ impl Collector for Counts {
         page.counter("standfast_wakes", "Step messages sent to wake workers", wakes)?;
         let help = "Step messages that the broker did not confirm; the sweep sends them again";
         page.counter("standfast_wakes_unconfirmed", help, unconfirmed)?;
+        let [sent, unsent, dropped] = self.0.engine.counters().read_outgoing();
+        page.counter("standfast_outgoing_sent", "Outgoing messages that arrived", sent)?;
+        let help = "Tries to send an outgoing message that were not confirmed";
+        page.counter("standfast_outgoing_unconfirmed", help, unsent)?;
+        let help = "Outgoing messages given up: their reply queue is gone";
+        page.counter("standfast_outgoing_dropped", help, dropped)?;
         if let Some(scheduler) = &self.0.scheduler {
             of_scheduler(&mut page, scheduler)?;
         }
@@ -49,6 +55,7 @@ fn of_scheduler(page: &mut Page<'_>, gauges: &standfast_scheduler::Gauges) -> fm
         ("standfast_scheduler_timers_fired", "Timers that did something", &gauges.fired),
         ("standfast_scheduler_claims_taken_over", "Attempts taken over", &gauges.taken_over),
         ("standfast_scheduler_steps_swept", "Lost step messages sent again", &gauges.swept),
+        ("standfast_scheduler_outgoing_swept", "Promises kept later", &gauges.outgoing_swept),
         ("standfast_scheduler_steps_dead", "Step messages that died", &gauges.dead),
         ("standfast_scheduler_tasks_removed", "Tasks removed after retention", &gauges.removed),
     ] {

@@ -80,6 +80,7 @@ pub fn submission(plan: Plan) -> Submission {
         templated: BTreeSet::new(),
         named_in_if: BTreeMap::new(),
         traceparent: None,
+        outgoing: BTreeMap::new(),
         written_ahead: false,
     }
 }
