@@ -8,8 +8,6 @@
 
 #[path = "broker/faults.rs"]
 mod faults;
-#[path = "broker/node.rs"]
-mod node;
 #[path = "broker/rig.rs"]
 mod rig;
 #[path = "broker/shared.rs"]

@@ -6,13 +6,22 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls until `check` gives a value; panics with `what` when patience is over.
-pub async fn until<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn until<T>(what: &str, check: impl AsyncFnMut() -> Option<T>) -> T {
+    within(PATIENCE, what, check).await
+}
+
+/// The same with a bound of the caller's: where a promise names one, or a start takes longer.
+pub async fn within<T>(
+    bound: Duration,
+    what: &str,
+    mut check: impl AsyncFnMut() -> Option<T>,
+) -> T {
     let start = Instant::now();
     loop {
         if let Some(value) = check().await {
             return value;
         }
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for: {what}");
+        assert!(start.elapsed() < bound, "waited {bound:?} in vain for: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

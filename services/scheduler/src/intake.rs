@@ -7,6 +7,7 @@
 //! acknowledged.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -21,6 +22,7 @@ use standfast_engine::outbox::{OutgoingMessage, Recipient};
 use standfast_engine::ports::{BrokerError, Delivery, Destination, Message, Source};
 use standfast_engine::registry::Registry;
 use standfast_engine::submission::{Handlers, Submitted, prepare};
+use standfast_engine::tally::Tally;
 use standfast_engine::tokens::{Identity, Role, Tokens};
 use standfast_engine::{Engine, EngineError};
 use standfast_protocol::amqp::{
@@ -41,6 +43,11 @@ const REPLY_ID_BYTES_MAX: usize = 249;
 /// Bytes of the problem beside a rejected message: all headers go into one frame, which RabbitMQ
 /// limits to 128 KiB, and those that the message came with are kept too.
 const PROBLEM_BYTES_MAX: usize = 32 * 1024;
+/// Bytes of the headers that a rejected message keeps of those it came with: with the problem and
+/// the ids they fit one frame. Of more, those that do not fit are left out.
+const KEPT_HEADERS_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that a header has on the wire besides name and value, at most.
+const HEADER_BYTES: usize = 8;
 /// The wait before a message is tried again while store or broker do not answer.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -56,6 +63,17 @@ pub struct Intake {
     pub handlers: Arc<dyn Handlers>,
     /// How long an ended task is kept if its plan does not say.
     pub retention: Span,
+    /// Counts.
+    pub gauges: Arc<IntakeGauges>,
+}
+
+/// What an intake counts, for metrics.
+#[derive(Debug, Default)]
+pub struct IntakeGauges {
+    /// Messages that were dealt with: `created`, `known`, or the kind of problem.
+    pub messages: Tally,
+    /// Messages that wait for store or broker now.
+    pub held: AtomicU64,
 }
 
 /// What is still to be told, once it is decided what becomes of a message.
@@ -103,15 +121,18 @@ impl Intake {
 
     /// Handles one message to its end, or leaves it unacknowledged at the shutdown.
     async fn take(&self, delivery: Delivery, shutdown: &CancellationToken) {
-        let mut failing = false;
+        let mut held = None;
+        let mut kept = false;
         loop {
             let waits: Box<dyn std::fmt::Display + Send> = match self.accept(&delivery).await {
                 Ok(Answer::Promised) => {
+                    self.gauges.messages.add("created");
                     delivery.acker.ack().await;
                     return;
                 }
-                Ok(Answer::Direct(reply)) => match self.finish(&delivery, *reply).await {
+                Ok(Answer::Direct(reply)) => match self.finish(&delivery, &reply, &mut kept).await {
                     Ok(()) => {
+                        self.gauges.messages.add(outcome(&reply));
                         delivery.acker.ack().await;
                         return;
                     }
@@ -119,10 +140,7 @@ impl Intake {
                 },
                 Err(error) => Box::new(error),
             };
-            if !failing {
-                tracing::warn!(message_id = ?delivery.message_id, error = %waits, "message held");
-                failing = true;
-            }
+            held.get_or_insert_with(|| Held::begin(&self.gauges, &delivery, &*waits));
             tokio::select! {
                 () = tokio::time::sleep(AGAIN) => {}
                 () = shutdown.cancelled() => return,
@@ -258,17 +276,25 @@ impl Intake {
         Ok(Identity { principal, role: Role::Publisher })
     }
 
-    /// Sends the reply, and the message itself to the rejected ones if it was refused.
-    async fn finish(&self, delivery: &Delivery, reply: SubmitReply) -> Result<(), BrokerError> {
-        let mut messages = Vec::new();
-        if let SubmitReply::Problem(problem) = &reply {
+    /// Sends the reply, and before it the message itself to the rejected ones if it was refused,
+    /// unless it is `kept` there already.
+    async fn finish(
+        &self,
+        delivery: &Delivery,
+        reply: &SubmitReply,
+        kept: &mut bool,
+    ) -> Result<(), BrokerError> {
+        if let SubmitReply::Problem(problem) = reply
+            && !*kept
+        {
+            let rejection = rejection(delivery, problem);
+            for result in self.engine.broker().publish(vec![rejection], BOUND).await {
+                result?;
+            }
             tracing::info!(message_id = ?delivery.message_id, %problem, "message rejected");
-            messages.push(rejection(delivery, problem));
+            *kept = true;
         }
-        for result in self.engine.broker().publish(messages, BOUND).await {
-            result?;
-        }
-        let Some(answer) = reply_to(delivery, &reply) else { return Ok(()) };
+        let Some(answer) = reply_to(delivery, reply) else { return Ok(()) };
         for result in self.engine.broker().publish(vec![answer.message()], BOUND).await {
             match result {
                 Ok(()) => {}
@@ -304,19 +330,58 @@ fn accepted(task: &TaskId, created: bool, state: TaskState) -> Accepted {
     Accepted { url, id: task.to_string(), created, state }
 }
 
+/// A message that waits for store or broker; counted as long as it does. The first of them is
+/// logged, and the end of the last.
+struct Held<'g>(&'g IntakeGauges);
+
+impl<'g> Held<'g> {
+    fn begin(
+        gauges: &'g IntakeGauges,
+        delivery: &Delivery,
+        error: &(dyn std::fmt::Display + Send),
+    ) -> Self {
+        if gauges.held.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(message_id = ?delivery.message_id, %error, "messages held");
+        }
+        Self(gauges)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.0.held.fetch_sub(1, Ordering::Relaxed) == 1 {
+            tracing::info!("no message is held any more");
+        }
+    }
+}
+
+/// Gives the word that a message is counted under.
+fn outcome(reply: &SubmitReply) -> &'static str {
+    match reply {
+        SubmitReply::Submitted(accepted) if accepted.created => "created",
+        SubmitReply::Submitted(_) => "known",
+        SubmitReply::Problem(problem) => problem.known().map_or("unknown", ProblemKind::slug),
+    }
+}
+
 fn header<'d>(delivery: &'d Delivery, name: &str) -> Option<&'d str> {
     let found = delivery.headers.iter().find(|(key, _)| key == name);
     found.map(|(_, value)| value.as_str())
 }
 
-/// Makes the rejected copy; tokens are left out.
+/// Makes the rejected copy; tokens are left out, and headers that would leave the problem no
+/// room.
 fn rejection(delivery: &Delivery, problem: &Problem) -> Message {
-    let mut headers: Vec<(String, String)> = delivery
-        .headers
-        .iter()
-        .filter(|(name, _)| name != TOKEN_HEADER && name != PROBLEM_HEADER)
-        .cloned()
-        .collect();
+    let own = [TOKEN_HEADER, PROBLEM_HEADER, ROUTING_KEY_HEADER];
+    let mut room = KEPT_HEADERS_BYTES_MAX;
+    let mut headers = Vec::new();
+    for (name, value) in &delivery.headers {
+        let bytes = name.len() + value.len() + HEADER_BYTES;
+        if !own.contains(&name.as_str()) && bytes <= room {
+            room -= bytes;
+            headers.push((name.clone(), value.clone()));
+        }
+    }
     headers.push((PROBLEM_HEADER.to_owned(), problem_header(problem)));
     headers.push((ROUTING_KEY_HEADER.to_owned(), delivery.routing_key.clone()));
     Message {

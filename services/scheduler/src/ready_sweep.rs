@@ -4,7 +4,7 @@
 //! there are ready steps, the oldest steps are published again: at most 500 at a time, each
 //! after a growing interval, so that a large backlog floods nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -28,9 +28,11 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// The longest such interval.
 const AGAIN_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// The duty: for each step published again, when it may be once more.
+/// The duty: for each step published again, when it may be once more; and the queues whose
+/// messages the broker did not take at the last look.
 #[derive(Default)]
 pub(crate) struct ReadySweep {
+    refused: BTreeSet<Queue>,
     published: BTreeMap<(String, String), (Duration, Duration)>,
 }
 
@@ -80,22 +82,45 @@ impl ReadySweep {
         };
         let mut lost = oldest(engine, &index, shared.partitions(), now, due).await?;
         lost.truncate(missing.min(ROUND_MAX));
-        let mut wakes = Vec::new();
+        let (mut wakes, mut members) = (Vec::new(), Vec::new());
         for member in lost {
             let Some(wake) = check(engine, &index, &member).await? else { continue };
             wakes.push(wake);
+            members.push(member);
+        }
+        if wakes.is_empty() {
+            return Ok(());
+        }
+        let taken = engine.wake_again(&wakes).await;
+        let mut sent = 0;
+        // What the broker did not take, because the queue is full or it reads nothing, has not
+        // been sent: it is tried again in the next round.
+        for (member, _) in members.into_iter().zip(&taken).filter(|(_, taken)| **taken) {
+            sent += 1;
             let key = (index.clone(), member);
             let last = self.published.get(&key).map_or(AGAIN_AFTER / 2, |(_, last)| *last);
             let next = (last * 2).min(AGAIN_AFTER_MAX);
             self.published.insert(key, (monotonic + next, next));
         }
-        if !wakes.is_empty() {
-            let failed = engine.wake_again(&wakes).await;
-            let sent = wakes.len() - failed;
-            tracing::info!(%queue, sent, failed, "step messages sent again");
-            shared.gauges.swept.fetch_add(sent as u64, Ordering::Relaxed);
-        }
+        self.report(queue, sent, taken.len() - sent);
+        shared.gauges.swept.fetch_add(sent as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Logs what was sent, and once that the broker does not take what waits.
+    fn report(&mut self, queue: &Queue, sent: usize, failed: usize) {
+        if sent > 0 {
+            tracing::info!(%queue, sent, failed, "step messages sent again");
+        }
+        match failed {
+            0 => {
+                self.refused.remove(queue);
+            }
+            _ if self.refused.insert(queue.clone()) => {
+                tracing::warn!(%queue, failed, "the broker does not take step messages; they wait");
+            }
+            _ => {}
+        }
     }
 }
 
@@ -114,7 +139,8 @@ pub async fn publish_ready(engine: &Engine) -> Result<usize, EngineError> {
             for member in part {
                 wakes.extend(check(engine, &index, member).await?);
             }
-            sent += wakes.len() - engine.wake_again(&wakes).await;
+            let taken = engine.wake_again(&wakes).await;
+            sent += taken.into_iter().filter(|taken| *taken).count();
         }
     }
     Ok(sent)

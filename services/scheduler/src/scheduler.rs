@@ -10,10 +10,12 @@ use standfast_engine::Engine;
 use standfast_engine::EngineError;
 use standfast_engine::blobs::Blobs;
 use standfast_engine::registry::Registry;
+use standfast_engine::tally::Tally;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::dead_steps;
+use crate::intake::IntakeGauges;
 use crate::members::Members;
 use crate::outbox_sweep::OutboxSweep;
 use crate::ready_sweep::ReadySweep;
@@ -65,8 +67,10 @@ pub struct Gauges {
     pub swept: AtomicU64,
     /// Outgoing messages sent again by the sweep of the outbox.
     pub outgoing_swept: AtomicU64,
-    /// Step messages that died on the broker.
-    pub dead: AtomicU64,
+    /// Step messages that died on the broker, by reason.
+    pub dead: Tally,
+    /// What came of messages that others sent.
+    pub intake: Arc<IntakeGauges>,
     /// Tasks removed after their retention.
     pub removed: AtomicU64,
 }

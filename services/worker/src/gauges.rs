@@ -6,12 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use standfast_domain::ids::Queue;
+use standfast_engine::tally::Tally;
 
 /// Counts of a worker, over all queues and for each.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    /// Deliveries that woke for nothing.
-    pub spent: AtomicU64,
+    /// Deliveries that woke for nothing, by reason.
+    pub spent: Tally,
     /// Deliveries that could not be read.
     pub malformed: AtomicU64,
     /// 1 while the store does not answer and deliveries are held, else 0.

@@ -4,12 +4,13 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
 use standfast_domain::ids::{HandlerName, Principal, Queue, StepId, TaskId, WorkerId};
+use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
@@ -94,6 +95,8 @@ struct Work {
     bench: Bench,
     slots: Arc<Semaphore>,
     running: TaskTracker,
+    /// The attempts that run here.
+    here: Mutex<BTreeSet<StepMessage>>,
     shutdown: CancellationToken,
 }
 
@@ -101,7 +104,7 @@ struct Work {
 type Loops = BTreeMap<Queue, JoinHandle<Box<dyn Subscription>>>;
 
 /// A step message's body.
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct StepMessage {
     task: TaskId,
     step: StepId,
@@ -111,7 +114,7 @@ struct StepMessage {
 /// What a delivery came to.
 enum Woken {
     Attempt(Box<Claimed>),
-    Nothing,
+    Nothing(&'static str),
     ShuttingDown,
 }
 
@@ -169,6 +172,7 @@ impl Worker {
             bench,
             slots,
             running: running.clone(),
+            here: Mutex::default(),
             shutdown: shutdown.clone(),
         });
         let mut loops = Loops::new();
@@ -220,15 +224,17 @@ impl Worker {
             return;
         };
         match self.wake(&message, &work.shutdown).await {
-            Woken::Nothing => {
-                self.gauges.spent.fetch_add(1, Ordering::Relaxed);
+            Woken::Nothing(reason) => {
+                self.gauges.spent.add(reason);
                 delivery.acker.ack().await;
             }
             Woken::ShuttingDown => {}
             Woken::Attempt(claimed) => {
                 let Some(handler) = self.handlers.get(claimed.handler.as_str()) else { return };
                 self.gauges.started(queue);
+                work.here().insert(message.clone());
                 let (told, came) = work.bench.run(*claimed, handler).await;
+                work.here().remove(&message);
                 self.gauges.ended(queue, came);
                 if told {
                     crash::point("ack.before");
@@ -263,12 +269,12 @@ impl Worker {
                 Err(EngineError::Refused(refusal)) => {
                     tracing::debug!(task = %message.task, step = %message.step, %refusal,
                         "woken for nothing");
-                    return Woken::Nothing;
+                    return Woken::Nothing(reason(&refusal));
                 }
                 Err(EngineError::Store(StoreError::Corrupt(error))) => {
                     tracing::error!(task = %message.task, step = %message.step, error,
                         "step left alone; a person must look");
-                    return Woken::Nothing;
+                    return Woken::Nothing("corrupt");
                 }
                 Err(EngineError::Store(error)) => {
                     if self.gauges.held.swap(1, Ordering::Relaxed) == 0 {
@@ -378,6 +384,7 @@ impl Work {
                 _ = looks.tick() => self.worker.gauges.look(&queue, subscription.subscribed()),
                 () = self.shutdown.cancelled() => break,
                 delivery = subscription.next(), if next.is_none() => match delivery {
+                    Some(delivery) if self.runs_here(&delivery) => self.drop_spent(delivery),
                     Some(delivery) => next = Some(delivery),
                     None => break,
                 },
@@ -398,6 +405,41 @@ impl Work {
             }
         }
         subscription
+    }
+
+    fn here(&self) -> MutexGuard<'_, BTreeSet<StepMessage>> {
+        self.here.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True for a message whose attempt runs in this worker: its channel was lost, or the broker
+    /// had enough of waiting for the acknowledgement. It must not wait for room, because that
+    /// room may be the attempt's own, and the broker would lose patience once more.
+    fn runs_here(&self, delivery: &Delivery) -> bool {
+        let here = self.here();
+        !here.is_empty()
+            && serde_json::from_slice::<StepMessage>(&delivery.body)
+                .is_ok_and(|message| here.contains(&message))
+    }
+
+    fn drop_spent(&self, delivery: Delivery) {
+        self.worker.gauges.spent.add("runs_here");
+        self.running.spawn(async move { delivery.acker.ack().await });
+    }
+}
+
+/// Gives the word that a delivery which woke for nothing is counted under.
+fn reason(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::NoTask(_) => "no_task",
+        Refusal::NoStep(_) => "no_step",
+        Refusal::NotClaimable { .. } => "not_claimable",
+        Refusal::InvalidPlan(_)
+        | Refusal::KeyReused(_)
+        | Refusal::Fenced { .. }
+        | Refusal::NotApplicable { .. }
+        | Refusal::Ended(_)
+        | Refusal::Effect { .. }
+        | Refusal::Forbidden(_) => "refused",
     }
 }
 

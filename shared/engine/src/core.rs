@@ -252,15 +252,17 @@ impl Core {
         }
     }
 
-    /// Publishes step messages and waits for their confirms; says how many were refused.
-    pub async fn publish_steps(&self, wakes: &[Wake]) -> usize {
+    /// Publishes step messages and waits for their confirms; says of each whether the broker
+    /// has it.
+    pub async fn publish_steps(&self, wakes: &[Wake]) -> Vec<bool> {
         let messages = wakes.iter().map(step_message).collect();
         let results = self.broker.publish(messages, PUBLISH_BOUND).await;
         crash::point("publish.confirmed");
-        let failed = results.iter().filter(|result| result.is_err()).count();
+        let taken: Vec<bool> = results.iter().map(Result::is_ok).collect();
+        let failed = taken.iter().filter(|taken| !**taken).count();
         self.counters.wakes.fetch_add(wakes.len() as u64, Ordering::Relaxed);
         self.counters.wakes_failed.fetch_add(failed as u64, Ordering::Relaxed);
-        failed
+        taken
     }
 }
 
@@ -289,7 +291,8 @@ async fn publish_wakes(core: std::sync::Weak<Core>, mut receiver: mpsc::Unbounde
         let Some(core) = core.upgrade() else { return };
         let taken = std::mem::take(&mut wakes);
         tokio::spawn(async move {
-            let failed = core.publish_steps(&taken).await;
+            let confirmed = core.publish_steps(&taken).await;
+            let failed = confirmed.iter().filter(|confirmed| !**confirmed).count();
             if failed > 0 {
                 tracing::debug!(failed, "step messages not confirmed; the sweep sends them again");
             }

@@ -238,9 +238,9 @@ impl Engine {
         Ok(view)
     }
 
-    /// Wakes workers again for steps that may still be ready; says how many messages the
-    /// broker did not take.
-    pub async fn wake_again(&self, wakes: &[Wake]) -> usize {
+    /// Wakes workers again for steps that may still be ready; says of each message whether the
+    /// broker has it.
+    pub async fn wake_again(&self, wakes: &[Wake]) -> Vec<bool> {
         self.core.publish_steps(wakes).await
     }
 

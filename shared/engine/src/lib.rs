@@ -16,6 +16,7 @@ pub mod ports;
 pub mod registry;
 pub mod resolve;
 pub mod submission;
+pub mod tally;
 pub mod time;
 pub mod tokens;
 pub mod verify;

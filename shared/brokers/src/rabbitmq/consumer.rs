@@ -19,10 +19,10 @@ use lapin::{Channel, Consumer};
 use standfast_engine::ports::{Acker, BrokerError, Delivery, Source, Subscription};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::connection::{Link, Pauses, channel};
+use super::connection::{Link, Pauses, STABLE, channel};
 use super::counters::Counts;
 use super::settings::{CALL_BOUND, Names, short};
 use super::topology;
@@ -170,15 +170,20 @@ impl Task {
                     self.subscribed(ever, warned);
                     answer(&mut first, Ok(()));
                     ever = true;
-                    pauses = Pauses::new();
+                    let since = Instant::now();
                     let ended = self.consume(consumer).await;
                     self.inbox.lost();
                     match ended {
                         Ended::Asked => return hand_back(&channel).await,
                         Ended::Lost(reason) => {
                             warn!(queue = self.queue, %reason, "lost the subscription; retrying");
+                            self.lost(&reason);
                             warned = true;
                         }
+                    }
+                    // One that is ended again and again at once is not made at once.
+                    if since.elapsed() >= STABLE {
+                        pauses = Pauses::new();
                     }
                 }
                 Err(fault) => {
@@ -202,6 +207,12 @@ impl Task {
         if warned {
             info!(queue = self.queue, "subscribed again");
         }
+    }
+
+    /// Notes for health that the subscription is gone: with the reason, until it is back.
+    fn lost(&self, reason: &str) {
+        let text = format!("lost the subscription to `{}` ({reason}); retrying", self.queue);
+        self.faults().insert(self.queue.clone(), text);
     }
 
     /// Notes a failed attempt; logs the first of a row.

@@ -8,6 +8,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use standfast_brokers::rabbitmq::RabbitBroker;
+use standfast_engine::tally::Tally;
 use standfast_worker::QueueGauges;
 
 use super::Watched;
@@ -43,7 +45,7 @@ impl Collector for Counts {
             of_worker(&mut page, worker)?;
         }
         match &self.0.rabbit {
-            Some(rabbit) => of_rabbit(&mut page, &rabbit.counters()),
+            Some(rabbit) => of_rabbit(&mut page, rabbit),
             None => Ok(()),
         }
     }
@@ -56,17 +58,22 @@ fn of_scheduler(page: &mut Page<'_>, gauges: &standfast_scheduler::Gauges) -> fm
         ("standfast_scheduler_claims_taken_over", "Attempts taken over", &gauges.taken_over),
         ("standfast_scheduler_steps_swept", "Lost step messages sent again", &gauges.swept),
         ("standfast_scheduler_outgoing_swept", "Promises kept later", &gauges.outgoing_swept),
-        ("standfast_scheduler_steps_dead", "Step messages that died", &gauges.dead),
         ("standfast_scheduler_tasks_removed", "Tasks removed after retention", &gauges.removed),
     ] {
         page.counter(name, help, read(count))?;
     }
-    Ok(())
+    let name = "standfast_scheduler_steps_dead";
+    page.tally(name, "Step messages that died, by reason", "reason", &gauges.dead)?;
+    let name = "standfast_intake_messages";
+    let help = "Messages dealt with: created, known, or the kind of problem";
+    page.tally(name, help, "outcome", &gauges.intake.messages)?;
+    let name = "standfast_intake_messages_held";
+    page.gauge(name, "Messages that wait for store or broker", &[], read(&gauges.intake.held))
 }
 
 fn of_worker(page: &mut Page<'_>, gauges: &standfast_worker::Gauges) -> fmt::Result {
     let name = "standfast_worker_deliveries_spent";
-    page.counter(name, "Deliveries that woke for nothing", read(&gauges.spent))?;
+    page.tally(name, "Deliveries that woke for nothing, by reason", "reason", &gauges.spent)?;
     let name = "standfast_worker_deliveries_malformed";
     page.counter(name, "Deliveries that could not be read", read(&gauges.malformed))?;
     let name = "standfast_worker_deliveries_held";
@@ -98,10 +105,14 @@ fn of_worker(page: &mut Page<'_>, gauges: &standfast_worker::Gauges) -> fmt::Res
     page.family(name, "Attempts ended, by outcome", true, &labels, ended.concat())
 }
 
-fn of_rabbit(
-    page: &mut Page<'_>,
-    counts: &standfast_brokers::rabbitmq::RabbitCounters,
-) -> fmt::Result {
+fn of_rabbit(page: &mut Page<'_>, rabbit: &RabbitBroker) -> fmt::Result {
+    let (counts, standing) = (rabbit.counters(), rabbit.standing());
+    let (name, help) = ("standfast_rabbitmq_connected", "1 while the connection is open");
+    let connected = [("publish", standing.publishing), ("consume", standing.consuming)]
+        .map(|(purpose, open)| (vec![purpose.to_owned()], u64::from(open)));
+    page.family(name, help, false, &["purpose"], connected.to_vec())?;
+    let (name, help) = ("standfast_rabbitmq_blocked", "1 while the broker blocks publishers");
+    page.gauge(name, help, &[], u64::from(standing.blocked))?;
     for (name, help, count) in [
         ("standfast_rabbitmq_reconnections", "Connections opened again", counts.reconnections),
         ("standfast_rabbitmq_resubscriptions", "Consumers made again", counts.resubscriptions),
@@ -127,6 +138,11 @@ impl Page<'_> {
     fn counter(&mut self, name: &str, help: &str, count: u64) -> fmt::Result {
         let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(count).encode(metric)
+    }
+
+    fn tally(&mut self, name: &str, help: &str, label: &str, tally: &Tally) -> fmt::Result {
+        let values = tally.read().into_iter().map(|(word, count)| (vec![word.to_owned()], count));
+        self.family(name, help, true, &[label], values.collect())
     }
 
     fn gauge(&mut self, name: &str, help: &str, labels: &[&str], value: u64) -> fmt::Result {
