@@ -94,18 +94,18 @@ impl Intake {
     async fn take(&self, delivery: Delivery, shutdown: &CancellationToken) {
         let mut failing = false;
         loop {
-            let waits: Box<dyn std::fmt::Display + Send> = match self.accept(&delivery).await {
+            let (waits, outage) = match self.accept(&delivery).await {
                 Ok(reply) => match self.finish(&delivery, reply).await {
                     Ok(()) => {
                         delivery.acker.ack().await;
                         return;
                     }
-                    Err(error) => Box::new(error),
+                    Err(error) => (error.to_string(), false),
                 },
-                Err(error) => Box::new(error),
+                Err(error) => (error.to_string(), error.is_outage()), // said once for all
             };
-            if !failing {
-                tracing::warn!(message_id = ?delivery.message_id, error = %waits, "message held");
+            if !failing && !outage {
+                tracing::warn!(message_id = ?delivery.message_id, error = waits, "message held");
                 failing = true;
             }
             tokio::select! {

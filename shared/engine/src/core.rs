@@ -14,6 +14,7 @@ use tokio::sync::{broadcast, mpsc};
 
 use crate::effects::Durability;
 use crate::ports::{Broker, Clock, Destination, Ids, Load, Message, Store, StoreError};
+use crate::standing::{Noted, Standing};
 use crate::time::StoreTime;
 
 /// How long a publish may wait for the broker's confirms.
@@ -53,6 +54,7 @@ impl Counters {
 
 pub(crate) struct Core {
     pub store: Arc<dyn Store>,
+    pub standing: Arc<Standing>,
     pub broker: Arc<dyn Broker>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
@@ -75,10 +77,21 @@ impl Core {
         let (later, later_receiver) = mpsc::unbounded_channel();
         let (changed, _) = broadcast::channel(CHANGED_BUFFER);
         let (time, counters) = (StoreTime::default(), Counters::default());
-        let durability = Durability::default();
-        let core =
-            Self { store, broker, clock, ids, time, wakes, later, changed, counters, durability };
-        let core = Arc::new(core);
+        let standing = Arc::new(Standing::default());
+        let noted = Noted { store, clock: clock.clone(), standing: standing.clone() };
+        let core = Arc::new(Self {
+            store: Arc::new(noted),
+            standing,
+            broker,
+            clock,
+            ids,
+            time,
+            wakes,
+            later,
+            changed,
+            counters,
+            durability: Durability::default(),
+        });
         tokio::spawn(publish_wakes(Arc::downgrade(&core), wakes_receiver));
         (core, later_receiver)
     }

@@ -13,6 +13,7 @@ mod lane;
 pub mod ports;
 pub mod registry;
 pub mod resolve;
+mod standing;
 pub mod submission;
 pub mod time;
 pub mod tokens;
@@ -24,6 +25,7 @@ pub use crate::core::Counters;
 pub use crate::engine::Engine;
 pub use crate::lane::Done;
 use crate::ports::StoreError;
+pub use crate::standing::Standing;
 
 /// Why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,4 +36,12 @@ pub enum EngineError {
     /// The store did not answer or could not; asking again is always right.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl EngineError {
+    /// True if the store is away or refuses writes: the engine has logged that once for the
+    /// whole process, so that nobody else needs to.
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Unavailable(_) | StoreError::ReadOnly(_)))
+    }
 }
