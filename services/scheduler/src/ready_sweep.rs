@@ -40,10 +40,13 @@ impl Duty for ReadySweep {
     async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
         let monotonic = shared.engine.clock().monotonic();
         self.published.retain(|_, (until, _)| *until + AGAIN_AFTER_MAX > monotonic);
+        let mut first_error = None;
         for queue in shared.engine.queues().await? {
-            self.queue(shared, &queue, monotonic).await?;
+            if let Err(error) = self.queue(shared, &queue, monotonic).await {
+                first_error = Some(error); // one queue's trouble must not strand the others
+            }
         }
-        Ok(())
+        first_error.map_or(Ok(()), Err)
     }
 }
 
@@ -80,22 +83,36 @@ impl ReadySweep {
         };
         let mut lost = oldest(engine, &index, shared.partitions(), now, due).await?;
         lost.truncate(missing.min(ROUND_MAX));
-        let mut wakes = Vec::new();
+        let (mut wakes, mut done, mut first_error) = (Vec::new(), Vec::new(), None);
         for member in lost {
-            let Some(wake) = check(engine, &index, &member).await? else { continue };
-            wakes.push(wake);
-            let key = (index.clone(), member);
-            let last = self.published.get(&key).map_or(AGAIN_AFTER / 2, |(_, last)| *last);
-            let next = (last * 2).min(AGAIN_AFTER_MAX);
-            self.published.insert(key, (monotonic + next, next));
+            match check(engine, &index, &member).await {
+                Ok(Some(wake)) => wakes.push(wake),
+                Ok(None) => continue,
+                Err(error) if error.is_outage() => return Err(error),
+                Err(error) => first_error = Some(error), // one step must not strand the others
+            }
+            done.push((index.clone(), member));
         }
         if !wakes.is_empty() {
             let failed = engine.wake_again(&wakes).await;
             let sent = wakes.len() - failed;
             tracing::info!(%queue, sent, failed, "step messages sent again");
             shared.gauges.swept.fetch_add(sent as u64, Ordering::Relaxed);
+            if failed > 0 {
+                return Ok(()); // which ones is not known: all are looked at again
+            }
         }
-        Ok(())
+        for key in done {
+            self.later(key, monotonic);
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Leaves a step alone for a while, each time for longer.
+    fn later(&mut self, key: (String, String), monotonic: Duration) {
+        let last = self.published.get(&key).map_or(AGAIN_AFTER / 2, |(_, last)| *last);
+        let next = (last * 2).min(AGAIN_AFTER_MAX);
+        self.published.insert(key, (monotonic + next, next));
     }
 }
 

@@ -54,14 +54,23 @@ impl Duty for TakeOver {
             self.seen.insert(member, first);
         }
         let now = engine.now().await?;
+        let mut first_error = None;
         for (member, first) in &self.seen {
             let Some(entry) = TimerEntry::parse(member) else { continue };
-            if entry.due <= now {
-                let watched = monotonic.saturating_sub(*first);
-                take(shared, member, &entry, watched).await?;
+            if entry.due > now {
+                continue;
+            }
+            let watched = monotonic.saturating_sub(*first);
+            match take(shared, member, &entry, watched).await {
+                Ok(()) => {}
+                Err(error) if error.is_outage() => {
+                    self.seen.clear(); // the store was not seen answering
+                    return Err(error);
+                }
+                Err(error) => first_error = Some(error), // one task must not strand the others
             }
         }
-        Ok(())
+        first_error.map_or(Ok(()), Err)
     }
 }
 
