@@ -1,9 +1,11 @@
 //! One attempt from its claim to its result.
 
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use standfast_domain::ids::{Principal, WorkerId};
 use standfast_domain::outcome::FailureClass;
 use standfast_domain::time::Span;
@@ -154,7 +156,7 @@ impl Bench {
     }
 
     /// Tells the result, or hands the attempt back, until the store has answered.
-    async fn tell(&self, claimed: &Claimed, report: Option<Report>) -> bool {
+    pub async fn tell(&self, claimed: &Claimed, report: Option<Report>) -> bool {
         let at = claimed.at(&self.worker);
         let mut failing = false;
         loop {
@@ -177,9 +179,9 @@ impl Bench {
                 }
                 Err(EngineError::Store(error)) => error,
             };
-            if !failing {
-                tracing::warn!(task = %claimed.task, step = %claimed.step, %error,
-                    "result held until the store answers");
+            let outage = EngineError::Store(error.clone()).is_outage(); // said once for all
+            if !outage && !failing {
+                tracing::warn!(task = %claimed.task, step = %claimed.step, %error, "result held");
                 failing = true;
             }
             tokio::select! {
@@ -190,19 +192,32 @@ impl Bench {
     }
 }
 
-/// Runs the handler on a task of its own, so that a panic or an endless one is only its own.
+/// Runs the handler on a thread of its own, so that a panic, an endless one and one that blocks
+/// its thread harm nobody else: heartbeats, and all else that the worker does, share the
+/// runtime's few threads. Dropping the future ends the handler where it next waits.
 async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> handlers::Report {
-    let running = tokio::spawn(async move { handler.run(job).await });
-    let running = tokio_util::task::AbortOnDropHandle::new(running);
-    match tokio::time::timeout(bound, running).await {
-        Ok(Ok(report)) => report,
-        Ok(Err(error)) => {
-            let text = match error.try_into_panic() {
-                Ok(panic) => panic_text(&*panic),
-                Err(error) => error.to_string(),
-            };
+    let dropped = CancellationToken::new();
+    let _end = dropped.clone().drop_guard();
+    let (sender, report) = tokio::sync::oneshot::channel();
+    let runtime = tokio::runtime::Handle::current();
+    let run = move || {
+        let running = AssertUnwindSafe(handler.run(job)).catch_unwind();
+        let ran = runtime.block_on(dropped.run_until_cancelled(running));
+        if let Some(ran) = ran {
+            let _ = sender.send(ran); // nobody waits for one that overran its time
+        }
+    };
+    let name = "standfast-attempt".to_owned();
+    if let Err(error) = std::thread::Builder::new().name(name).spawn(run) {
+        return Failure::new(Class::Retryable, format!("failed to start a thread: {error}")).into();
+    }
+    match tokio::time::timeout(bound, report).await {
+        Ok(Ok(Ok(report))) => report,
+        Ok(Ok(Err(panic))) => {
+            let text = panic_text(&*panic);
             Failure::new(Class::Retryable, format!("the handler panicked: {text}")).into()
         }
+        Ok(Err(_)) => Failure::new(Class::Retryable, "the handler ended without a report").into(),
         Err(_) => {
             let text = "it overran its time and did not end when told to";
             Failure::new(Class::Timeout, text).into()
