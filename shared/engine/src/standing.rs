@@ -17,6 +17,11 @@ use standfast_domain::time::Time;
 
 use crate::ports::{Clock, Load, Range, Store, StoreError, StoreHealth};
 
+/// A read that failed within this span did not wait for an answer.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// The wait before such a read is made once more.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 /// What keeps the store from being used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
@@ -142,6 +147,27 @@ impl Noted {
     }
 }
 
+impl Noted {
+    /// Reads; once more if that failed at once. The connection may have been an old one that
+    /// was cut while nobody used it, which is no reason to refuse anybody anything.
+    async fn read<T, F>(&self, call: impl Fn() -> F + Send + Sync) -> Result<T, StoreError>
+    where
+        T: Send,
+        F: Future<Output = Result<T, StoreError>> + Send,
+    {
+        let asked = self.clock.monotonic();
+        match self.note(call(), answers).await {
+            Err(StoreError::Unavailable(_))
+                if self.clock.monotonic().saturating_sub(asked) < AT_ONCE =>
+            {
+                self.clock.sleep(AGAIN_AFTER).await;
+                self.note(call(), answers).await
+            }
+            answer => answer,
+        }
+    }
+}
+
 fn answers<T>(_: &T) -> Proof {
     Proof::Answers
 }
@@ -152,7 +178,7 @@ impl Store for Noted {
         &self,
         loads: &[Load],
     ) -> Result<(Time, Vec<Vec<Option<StoredRecord>>>), StoreError> {
-        self.note(self.store.load(loads), answers).await
+        self.read(|| self.store.load(loads)).await
     }
 
     async fn commit(&self, commits: &[Commit]) -> Result<(Time, Vec<CommitAnswer>), StoreError> {
@@ -172,15 +198,15 @@ impl Store for Noted {
         from: u64,
         limit: usize,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.note(self.store.events(scope, from, limit), answers).await
+        self.read(|| self.store.events(scope, from, limit)).await
     }
 
     async fn ranges(&self, ranges: &[Range]) -> Result<Vec<Vec<String>>, StoreError> {
-        self.note(self.store.ranges(ranges), answers).await
+        self.read(|| self.store.ranges(ranges)).await
     }
 
     async fn counts(&self, indexes: &[(Home, String)]) -> Result<Vec<u64>, StoreError> {
-        self.note(self.store.counts(indexes), answers).await
+        self.read(|| self.store.counts(indexes)).await
     }
 
     async fn erase(&self, task: &TaskId, limit: usize) -> Result<bool, StoreError> {
@@ -188,7 +214,7 @@ impl Store for Noted {
     }
 
     async fn now(&self) -> Result<Time, StoreError> {
-        self.note(self.store.now(), answers).await
+        self.read(|| self.store.now()).await
     }
 
     /// Health has connections of its own and is asked while nothing else is: it is not noted.
