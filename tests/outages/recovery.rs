@@ -107,6 +107,23 @@ async fn a_claim_whose_worker_died_at_once_is_run_soon_after_it_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_orphan_that_cannot_be_read_strands_no_other() {
+    let redis = PrivateRedis::start(&DURABLE).await;
+    let directory = tempfile::tempdir().unwrap();
+    let broker = Arc::new(InProcessBroker::new());
+    let mut world = World::over(Arc::new(store(&redis).await), broker, directory.path()).await;
+    world.claim_length = CLAIM;
+    let torn = orphans(&world, 1, 1).await.remove(0); // it expires first
+    let tasks = orphans(&world, 3, 1).await;
+    let key = format!("{{standfast:p{:02x}}}:r:{torn}", torn.partition().number());
+    redis.command(&["HSET", &key, "claim/s0", "0123456789abcdefnot JSON"]).await;
+    world.work(&["default"], 2);
+    world.schedule();
+    once_each(&world, &tasks, 1).await;
+    world.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_orphans_all_run_though_redis_restarts_twice_and_the_queue_is_lost() {
     let mut redis = PrivateRedis::start(&DURABLE).await;
     let place = Place::new();

@@ -1,9 +1,19 @@
 //! Being told to end: what fits is finished, the rest is handed back, nothing is charged.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
+use standfast_brokers::in_process::InProcessBroker;
+use standfast_domain::commit::{Commit, CommitAnswer, Home, Scope, StoredRecord};
+use standfast_domain::ids::{Queue, StepId, TaskId};
+use standfast_domain::record::{Key, Record, Status};
+use standfast_domain::time::Time;
+use standfast_engine::ports::{Broker, Load, Range, Store, StoreError, StoreHealth};
+use standfast_stores::redb::RedbStore;
 use standfast_tests::binary::Draw;
+use standfast_tests::embedded::World;
 use standfast_tests::processes::Installation;
 use standfast_tests::wait;
 
@@ -157,4 +167,91 @@ async fn a_rolling_restart_under_load_charges_no_attempt() {
     for task in &tasks {
         assert_eq!(failures(&own, task).await, Vec::<Value>::new(), "{task}");
     }
+}
+
+/// A store in which a claim takes until it is let go.
+struct SlowClaims {
+    store: RedbStore,
+    asked: tokio::sync::Semaphore,
+    gate: tokio::sync::Semaphore,
+}
+
+#[async_trait]
+impl Store for SlowClaims {
+    async fn load(
+        &self,
+        loads: &[Load],
+    ) -> Result<(Time, Vec<Vec<Option<StoredRecord>>>), StoreError> {
+        self.store.load(loads).await
+    }
+
+    async fn commit(&self, commits: &[Commit]) -> Result<(Time, Vec<CommitAnswer>), StoreError> {
+        let mut written = commits.iter().flat_map(|commit| &commit.writes);
+        if written.any(|(field, bytes)| field.starts_with("claim/") && bytes.is_some()) {
+            self.asked.add_permits(1);
+            self.gate.acquire().await.unwrap().forget();
+        }
+        self.store.commit(commits).await
+    }
+
+    async fn events(&self, scope: &Scope, from: u64, n: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.store.events(scope, from, n).await
+    }
+
+    async fn ranges(&self, ranges: &[Range]) -> Result<Vec<Vec<String>>, StoreError> {
+        self.store.ranges(ranges).await
+    }
+
+    async fn counts(&self, indexes: &[(Home, String)]) -> Result<Vec<u64>, StoreError> {
+        self.store.counts(indexes).await
+    }
+
+    async fn erase(&self, task: &TaskId, limit: usize) -> Result<bool, StoreError> {
+        self.store.erase(task, limit).await
+    }
+
+    async fn now(&self) -> Result<Time, StoreError> {
+        self.store.now().await
+    }
+
+    async fn health(&self) -> Result<StoreHealth, StoreError> {
+        self.store.health().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_under_way_when_the_end_comes_is_handed_back_unrun() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(SlowClaims {
+        store: RedbStore::open(directory.path()).unwrap(),
+        asked: tokio::sync::Semaphore::new(0),
+        gate: tokio::sync::Semaphore::new(0),
+    });
+    let broker = Arc::new(InProcessBroker::new());
+    let mut world = World::over(store.clone(), broker.clone(), directory.path()).await;
+    let reader = world.engine.clone();
+    world.work(&["default"], 1);
+    let script = "touch ${{ plan.dir }}/started";
+    let step = json!({ "id": "only", "uses": "exec", "with": { "command": ["sh", "-c", script] } });
+    let plan = json!({ "kind": "late", "steps": [step] });
+    let task = world.submit(plan.clone()).await.unwrap();
+    store.asked.acquire().await.unwrap().forget();
+    // A second message waits for room: it goes back to the queue at once.
+    world.submit(plan).await.unwrap();
+    let closing = tokio::spawn(world.close());
+    let queue = Queue::new("default").unwrap();
+    wait::until("the worker to take nothing more", async || {
+        let depth = broker.depth(&queue).await.unwrap();
+        (depth.consumers == 0 && depth.ready == 1).then_some(())
+    })
+    .await;
+    store.gate.add_permits(1);
+    closing.await.unwrap();
+    assert!(!directory.path().join("started").exists(), "it started after the end had come");
+    let key = Key::Step(StepId::new("only").unwrap());
+    let record = reader.read(&task, std::slice::from_ref(&key)).await.unwrap().remove(&key);
+    let Some(Some(Record::Step(state))) = record else { panic!("{record:?}") };
+    assert!(matches!(state.status, Status::Ready { .. }), "{state:?}");
+    assert_eq!((state.attempt, state.charged), (2, 0));
+    assert_eq!(broker.depth(&queue).await.unwrap().ready, 2, "both are woken again");
 }

@@ -82,7 +82,7 @@ impl PrivateRedis {
         .await;
     }
 
-    /// Runs one command.
+    /// Runs one command that is answered with a text or a number.
     pub async fn command(&self, words: &[&str]) -> String {
         let client = redis::Client::open(self.url()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();

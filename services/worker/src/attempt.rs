@@ -261,3 +261,82 @@ fn failed_files(error: &FilesError) -> Report {
     };
     Report::failed(class, error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::{Mutex, PoisonError};
+
+    use async_trait::async_trait;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::handlers::testing::job;
+    use crate::handlers::{Fault, Success};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Blocks its thread until it is let go.
+    struct Blocking(Mutex<Receiver<()>>);
+
+    #[async_trait]
+    impl Handler for Blocking {
+        fn name(&self) -> &str {
+            "blocking"
+        }
+
+        fn check(&self, _: &Value) -> Vec<Fault> {
+            Vec::new()
+        }
+
+        async fn run(&self, _: Job) -> handlers::Report {
+            let gate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match gate.recv_timeout(PATIENCE) {
+                Ok(()) => handlers::Report::Succeeded(Success::default()),
+                Err(error) => panic!("nobody let it go: {error}"),
+            }
+        }
+    }
+
+    // The runtime has one thread: on it, the handler would block what lets it go.
+    #[tokio::test(flavor = "current_thread")]
+    async fn handlers_that_block_their_threads_hold_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut running = Vec::new();
+        let mut gates = Vec::new();
+        for _ in 0..5 {
+            let (gate, opened) = channel();
+            gates.push(gate);
+            let handler = Arc::new(Blocking(Mutex::new(opened)));
+            let job = job(folder.path(), Value::Null);
+            running.push(tokio::spawn(run_handler(handler, job, PATIENCE)));
+        }
+        tokio::task::yield_now().await; // all of them have begun
+        for gate in gates {
+            gate.send(()).unwrap();
+        }
+        for running in running {
+            let report = running.await.unwrap();
+            assert_eq!(report, handlers::Report::Succeeded(Success::default()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_and_an_overrun_are_failures_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (gate, opened) = channel();
+        drop(gate);
+        let handler = Arc::new(Blocking(Mutex::new(opened)));
+        let report = run_handler(handler, job(folder.path(), Value::Null), PATIENCE).await;
+        let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
+        assert_eq!(failure.class, Class::Retryable);
+        assert!(failure.message.contains("the handler panicked: nobody let it go"), "{failure:?}");
+
+        let (_gate, opened) = channel();
+        let handler = Arc::new(Blocking(Mutex::new(opened)));
+        let bound = Duration::from_millis(20);
+        let report = run_handler(handler, job(folder.path(), Value::Null), bound).await;
+        let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
+        assert_eq!(failure.class, Class::Timeout);
+    }
+}
