@@ -116,8 +116,7 @@ impl Process {
     pub async fn ended(&mut self) -> (Option<i32>, Duration) {
         let start = Instant::now();
         let what = format!("{} to end", self.name);
-        let status =
-            wait::until(&what, async || self.running.0.try_wait().unwrap()).await;
+        let status = wait::until(&what, async || self.running.0.try_wait().unwrap()).await;
         (status.code(), start.elapsed())
     }
 }

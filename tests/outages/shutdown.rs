@@ -154,7 +154,8 @@ async fn a_rolling_restart_under_load_charges_no_attempt() {
     for at in [3, 4, 1, 2, 0] {
         let (name, words) = commands[at];
         let before = starts(&own).len();
-        wait::until("work to go on", async || (starts(&own).len() > before + 4).then_some(())).await;
+        wait::until("work to go on", async || (starts(&own).len() > before + 4).then_some(()))
+            .await;
         processes[at].signal("TERM");
         assert_eq!(processes[at].ended().await.0, Some(0), "{}", own.log(name));
         processes[at] = Process::start(&own, name, words, &[]);
