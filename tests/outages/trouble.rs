@@ -241,7 +241,6 @@ async fn out_of_memory(scene: &mut Scene) {
 /// Everything that was accepted completes, each step once, and no entry is left over.
 async fn consistent(scene: Scene, mut tasks: Vec<String>) {
     tasks.extend(scene.probes.iter().cloned());
-    println!("{} tasks", tasks.len());
     scene.own.completed(&tasks).await;
     once_each(&scene.own, 2 * tasks.len());
     for index in ["work", "claims", "expiries", "ready:default"] {
