@@ -5,6 +5,11 @@ use std::time::{Duration, Instant};
 /// How long a condition may take before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Lets a span pass: the length of an outage, never a wait for something.
+pub async fn pass(span: Duration) {
+    tokio::time::sleep(span).await;
+}
+
 /// Polls until `check` gives a value; panics with `what` when patience is over.
 pub async fn until<T>(what: &str, check: impl AsyncFnMut() -> Option<T>) -> T {
     within(PATIENCE, what, check).await

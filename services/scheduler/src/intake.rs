@@ -124,7 +124,7 @@ impl Intake {
         let mut held = None;
         let mut kept = false;
         loop {
-            let waits: Box<dyn std::fmt::Display + Send> = match self.accept(&delivery).await {
+            let (waits, outage) = match self.accept(&delivery).await {
                 Ok(Answer::Promised) => {
                     self.gauges.messages.add("created");
                     delivery.acker.ack().await;
@@ -136,11 +136,13 @@ impl Intake {
                         delivery.acker.ack().await;
                         return;
                     }
-                    Err(error) => Box::new(error),
+                    Err(error) => (error.to_string(), false),
                 },
-                Err(error) => Box::new(error),
+                Err(error) => (error.to_string(), error.is_outage()), // said once for all
             };
-            held.get_or_insert_with(|| Held::begin(&self.gauges, &delivery, &*waits));
+            // An outage of the store is said once for all.
+            let said = (!outage).then_some(waits);
+            held.get_or_insert_with(|| Held::begin(&self.gauges, &delivery, said));
             tokio::select! {
                 () = tokio::time::sleep(AGAIN) => {}
                 () = shutdown.cancelled() => return,
@@ -338,10 +340,12 @@ impl<'g> Held<'g> {
     fn begin(
         gauges: &'g IntakeGauges,
         delivery: &Delivery,
-        error: &(dyn std::fmt::Display + Send),
+        error: Option<String>,
     ) -> Self {
-        if gauges.held.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::warn!(message_id = ?delivery.message_id, %error, "messages held");
+        if gauges.held.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(error) = error
+        {
+            tracing::warn!(message_id = ?delivery.message_id, error, "messages held");
         }
         Self(gauges)
     }

@@ -42,10 +42,13 @@ impl Duty for ReadySweep {
     async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
         let monotonic = shared.engine.clock().monotonic();
         self.published.retain(|_, (until, _)| *until + AGAIN_AFTER_MAX > monotonic);
+        let mut first_error = None;
         for queue in shared.engine.queues().await? {
-            self.queue(shared, &queue, monotonic).await?;
+            if let Err(error) = self.queue(shared, &queue, monotonic).await {
+                first_error = Some(error); // one queue's trouble must not strand the others
+            }
         }
-        Ok(())
+        first_error.map_or(Ok(()), Err)
     }
 }
 
@@ -82,29 +85,41 @@ impl ReadySweep {
         };
         let mut lost = oldest(engine, &index, shared.partitions(), now, due).await?;
         lost.truncate(missing.min(ROUND_MAX));
-        let (mut wakes, mut members) = (Vec::new(), Vec::new());
+        let (mut wakes, mut members, mut first_error) = (Vec::new(), Vec::new(), None);
         for member in lost {
-            let Some(wake) = check(engine, &index, &member).await? else { continue };
-            wakes.push(wake);
-            members.push(member);
+            match check(engine, &index, &member).await {
+                Ok(Some(wake)) => {
+                    wakes.push(wake);
+                    members.push(member);
+                }
+                Ok(None) => {}
+                Err(error) if error.is_outage() => return Err(error),
+                Err(error) => {
+                    first_error = Some(error); // one step must not strand the others
+                    self.later((index.clone(), member), monotonic);
+                }
+            }
         }
-        if wakes.is_empty() {
-            return Ok(());
+        if !wakes.is_empty() {
+            let taken = engine.wake_again(&wakes).await;
+            let mut sent = 0;
+            // What the broker did not take, because the queue is full or it reads nothing, has
+            // not been sent: it is tried again in the next round.
+            for (member, _) in members.into_iter().zip(&taken).filter(|(_, taken)| **taken) {
+                sent += 1;
+                self.later((index.clone(), member), monotonic);
+            }
+            self.report(queue, sent, taken.len() - sent);
+            shared.gauges.swept.fetch_add(sent as u64, Ordering::Relaxed);
         }
-        let taken = engine.wake_again(&wakes).await;
-        let mut sent = 0;
-        // What the broker did not take, because the queue is full or it reads nothing, has not
-        // been sent: it is tried again in the next round.
-        for (member, _) in members.into_iter().zip(&taken).filter(|(_, taken)| **taken) {
-            sent += 1;
-            let key = (index.clone(), member);
-            let last = self.published.get(&key).map_or(AGAIN_AFTER / 2, |(_, last)| *last);
-            let next = (last * 2).min(AGAIN_AFTER_MAX);
-            self.published.insert(key, (monotonic + next, next));
-        }
-        self.report(queue, sent, taken.len() - sent);
-        shared.gauges.swept.fetch_add(sent as u64, Ordering::Relaxed);
-        Ok(())
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Leaves a step alone for a while, each time for longer.
+    fn later(&mut self, key: (String, String), monotonic: Duration) {
+        let last = self.published.get(&key).map_or(AGAIN_AFTER / 2, |(_, last)| *last);
+        let next = (last * 2).min(AGAIN_AFTER_MAX);
+        self.published.insert(key, (monotonic + next, next));
     }
 
     /// Logs what was sent, and once that the broker does not take what waits.

@@ -24,8 +24,9 @@ use crate::takeover::TakeOver;
 use crate::timers::Timers;
 use crate::work_sweep::WorkSweep;
 
-/// The longest wait after failures in a row.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// The longest wait after failures in a row: how late a store that came back may be noticed.
+/// Calls to one that is away cost next to nothing, since all share one attempt to connect.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// What a scheduler is told at its start.
 #[derive(Clone, Debug)]
@@ -170,7 +171,8 @@ impl Duty for Membership {
     }
 }
 
-/// Does a duty again and again. After a failure it waits longer, and says so once.
+/// Does a duty again and again. After a failure it waits longer, and says so once, unless the
+/// engine has said it for all duties.
 async fn every<D: Duty>(
     mut duty: D,
     interval: Duration,
@@ -187,10 +189,12 @@ async fn every<D: Duty>(
                 (pause, failing) = (interval, false);
             }
             Err(error) => {
-                if !failing {
+                if error.is_outage() {
+                    tracing::debug!(duty = D::NAME, %error, "duty waits");
+                } else if !failing {
                     tracing::warn!(duty = D::NAME, %error, "duty waits");
+                    failing = true;
                 }
-                failing = true;
                 pause = (pause * 2).min(PAUSE_MAX).max(interval);
             }
         }

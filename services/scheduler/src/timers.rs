@@ -23,6 +23,8 @@ const ROUND_MAX: usize = 200;
 const PARALLEL: usize = 64;
 /// How long a timer that could not fire yet is left alone.
 const DEFERRED: Duration = Duration::from_secs(5);
+/// How long one is left alone whose task cannot be read: a person must look.
+const DEFERRED_UNREADABLE: Duration = Duration::from_secs(60);
 
 /// The timer duty.
 #[derive(Default)]
@@ -60,7 +62,13 @@ impl Duty for Timers {
                 Ok(Fired::NotYet) => {
                     self.deferred.insert(member, monotonic + DEFERRED);
                 }
-                Err(error) => first_error = Some(error),
+                Err(error) if error.is_outage() => first_error = Some(error),
+                Err(error) => {
+                    // One task's trouble must neither strand the others nor look like a
+                    // scheduler that stands still.
+                    tracing::error!(timer = member, %error, "timer not fired; tried again");
+                    self.deferred.insert(member, monotonic + DEFERRED_UNREADABLE);
+                }
             }
         }
         if let Some(error) = first_error {

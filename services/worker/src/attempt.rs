@@ -1,10 +1,12 @@
 //! One attempt from its claim to its result.
 
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use futures::FutureExt;
 use serde_json::Value;
 use standfast_domain::ids::{Principal, WorkerId};
 use standfast_domain::outcome::FailureClass;
@@ -224,7 +226,7 @@ impl Bench {
 
     /// Tells the result, or hands the attempt back, until the store has answered; `None`: it
     /// never did.
-    async fn tell(&self, claimed: &Claimed, report: Option<Report>) -> Option<Taken> {
+    pub async fn tell(&self, claimed: &Claimed, report: Option<Report>) -> Option<Taken> {
         let at = claimed.at(&self.worker);
         let mut failing = false;
         loop {
@@ -247,9 +249,9 @@ impl Bench {
                 }
                 Err(EngineError::Store(error)) => error,
             };
-            if !failing {
-                tracing::warn!(task = %claimed.task, step = %claimed.step, %error,
-                    "result held until the store answers");
+            let outage = EngineError::Store(error.clone()).is_outage(); // said once for all
+            if !outage && !failing {
+                tracing::warn!(task = %claimed.task, step = %claimed.step, %error, "result held");
                 failing = true;
             }
             tokio::select! {
@@ -262,7 +264,7 @@ impl Bench {
 
 /// Whether a result was taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Taken {
+pub(crate) enum Taken {
     Yes,
     No,
 }
@@ -338,18 +340,34 @@ impl Silence {
     }
 }
 
-/// Runs the handler on a task of its own, so that a panic or an endless one is only its own.
+/// Runs the handler on a thread of its own, so that a panic, an endless one and one that blocks
+/// its thread harm nobody else: heartbeats, and all else that the worker does, share the
+/// runtime's few threads. Dropping the future ends the handler where it next waits.
 async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> handlers::Report {
     let cancel = job.cancel.clone();
+    let dropped = CancellationToken::new();
+    let _end = dropped.clone().drop_guard();
+    let (sender, report) = tokio::sync::oneshot::channel();
+    let runtime = tokio::runtime::Handle::current();
     crash::point("handler.before");
-    let running = tokio::spawn(async move { handler.run(job).await });
-    let running = AbortOnDropHandle::new(running);
+    let run = move || {
+        let running = AssertUnwindSafe(handler.run(job)).catch_unwind();
+        let ran = runtime.block_on(dropped.run_until_cancelled(running));
+        if let Some(ran) = ran {
+            let _ = sender.send(ran); // nobody waits for one that overran its time
+        }
+    };
+    let name = "standfast-attempt".to_owned();
+    if let Err(error) = std::thread::Builder::new().name(name).spawn(run) {
+        return Failure::new(Class::Retryable, format!("failed to start a thread: {error}")).into();
+    }
     let told = async {
         cancel.cancelled().await;
         tokio::time::sleep(OVERRUN).await;
     };
     let ended = tokio::select! {
-        ended = running => ended,
+        biased;
+        ended = report => ended,
         () = tokio::time::sleep(bound) => {
             let text = "it overran its time and did not end when told to";
             return Failure::new(Class::Timeout, text).into();
@@ -361,14 +379,12 @@ async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> ha
     };
     crash::point("handler.after");
     match ended {
-        Ok(report) => report,
-        Err(error) => {
-            let text = match error.try_into_panic() {
-                Ok(panic) => panic_text(&*panic),
-                Err(error) => error.to_string(),
-            };
+        Ok(Ok(report)) => report,
+        Ok(Err(panic)) => {
+            let text = panic_text(&*panic);
             Failure::new(Class::Retryable, format!("the handler panicked: {text}")).into()
         }
+        Err(_) => Failure::new(Class::Retryable, "the handler ended without a report").into(),
     }
 }
 
@@ -410,4 +426,83 @@ fn failed_files(error: &FilesError, told: Told) -> Report {
     let (message, output) = (error.to_string(), Value::Null);
     let (retry_after, cost_usd_micros) = (None, 0);
     Report::Failed { class, message, retry_after, output, cost_usd_micros, effect: told }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::{Mutex, PoisonError};
+
+    use async_trait::async_trait;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::handlers::testing::job;
+    use crate::handlers::{Fault, Success};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Blocks its thread until it is let go.
+    struct Blocking(Mutex<Receiver<()>>);
+
+    #[async_trait]
+    impl Handler for Blocking {
+        fn name(&self) -> &str {
+            "blocking"
+        }
+
+        fn check(&self, _: &Value) -> Vec<Fault> {
+            Vec::new()
+        }
+
+        async fn run(&self, _: Job) -> handlers::Report {
+            let gate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match gate.recv_timeout(PATIENCE) {
+                Ok(()) => handlers::Report::Succeeded(Success::default()),
+                Err(error) => panic!("nobody let it go: {error}"),
+            }
+        }
+    }
+
+    // The runtime has one thread: on it, the handler would block what lets it go.
+    #[tokio::test(flavor = "current_thread")]
+    async fn handlers_that_block_their_threads_hold_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut running = Vec::new();
+        let mut gates = Vec::new();
+        for _ in 0..5 {
+            let (gate, opened) = channel();
+            gates.push(gate);
+            let handler = Arc::new(Blocking(Mutex::new(opened)));
+            let job = job(folder.path(), Value::Null);
+            running.push(tokio::spawn(run_handler(handler, job, PATIENCE)));
+        }
+        tokio::task::yield_now().await; // all of them have begun
+        for gate in gates {
+            gate.send(()).unwrap();
+        }
+        for running in running {
+            let report = running.await.unwrap();
+            assert_eq!(report, handlers::Report::Succeeded(Success::default()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_and_an_overrun_are_failures_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (gate, opened) = channel();
+        drop(gate);
+        let handler = Arc::new(Blocking(Mutex::new(opened)));
+        let report = run_handler(handler, job(folder.path(), Value::Null), PATIENCE).await;
+        let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
+        assert_eq!(failure.class, Class::Retryable);
+        assert!(failure.message.contains("the handler panicked: nobody let it go"), "{failure:?}");
+
+        let (_gate, opened) = channel();
+        let handler = Arc::new(Blocking(Mutex::new(opened)));
+        let bound = Duration::from_millis(20);
+        let report = run_handler(handler, job(folder.path(), Value::Null), bound).await;
+        let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
+        assert_eq!(failure.class, Class::Timeout);
+    }
 }

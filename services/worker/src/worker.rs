@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use standfast_domain::ids::{HandlerName, Principal, Queue, StepId, TaskId, WorkerId};
 use standfast_domain::refusal::Refusal;
+use standfast_domain::stage::Wake;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
@@ -108,6 +109,7 @@ type Loops = BTreeMap<Queue, JoinHandle<Box<dyn Subscription>>>;
 struct StepMessage {
     task: TaskId,
     step: StepId,
+    epoch: u32,
     attempt: u32,
 }
 
@@ -228,7 +230,13 @@ impl Worker {
                 self.gauges.spent.add(reason);
                 delivery.acker.ack().await;
             }
-            Woken::ShuttingDown => {}
+            Woken::ShuttingDown => self.give_back(queue, delivery).await,
+            // Claimed while the shutdown began: nothing new starts after it.
+            Woken::Attempt(claimed) if work.shutdown.is_cancelled() => {
+                if work.bench.tell(&claimed, None).await.is_some() {
+                    delivery.acker.ack().await;
+                }
+            }
             Woken::Attempt(claimed) => {
                 let Some(handler) = self.handlers.get(claimed.handler.as_str()) else { return };
                 self.gauges.started(queue);
@@ -246,6 +254,17 @@ impl Worker {
         drop(slot);
     }
 
+    /// Sends a message that was not looked at to the queue again, so that another worker has it
+    /// before this one has ended.
+    async fn give_back(&self, queue: &Queue, delivery: Delivery) {
+        let Ok(message) = serde_json::from_slice::<StepMessage>(&delivery.body) else { return };
+        let StepMessage { task, step, epoch, attempt } = message;
+        let wake = Wake { queue: queue.clone(), task, step, epoch, attempt };
+        if self.claims.engine().wake_again(&[wake]).await == 0 {
+            delivery.acker.ack().await;
+        }
+    }
+
     /// Claims what a message speaks of; holds on while the store does not answer.
     async fn wake(&self, message: &StepMessage, shutdown: &CancellationToken) -> Woken {
         let ask = ClaimAsk {
@@ -257,15 +276,13 @@ impl Worker {
             length: self.settings.claim_length,
             handlers: Some(self.names.clone()),
         };
+        let mut held = None;
         loop {
             if shutdown.is_cancelled() {
                 return Woken::ShuttingDown;
             }
             match self.claims.claim(&ask).await {
-                Ok(claimed) => {
-                    self.gauges.held.store(0, Ordering::Relaxed);
-                    return Woken::Attempt(Box::new(claimed));
-                }
+                Ok(claimed) => return Woken::Attempt(Box::new(claimed)),
                 Err(EngineError::Refused(refusal)) => {
                     tracing::debug!(task = %message.task, step = %message.step, %refusal,
                         "woken for nothing");
@@ -277,9 +294,9 @@ impl Worker {
                     return Woken::Nothing("corrupt");
                 }
                 Err(EngineError::Store(error)) => {
-                    if self.gauges.held.swap(1, Ordering::Relaxed) == 0 {
-                        tracing::warn!(%error, "deliveries held until the store answers");
-                    }
+                    tracing::debug!(task = %message.task, step = %message.step, %error,
+                        "delivery held until the store answers");
+                    held.get_or_insert_with(|| self.gauges.hold());
                     tokio::select! {
                         () = tokio::time::sleep(CLAIM_AGAIN) => {}
                         () = shutdown.cancelled() => return Woken::ShuttingDown,
@@ -403,6 +420,10 @@ impl Work {
                     });
                 }
             }
+        }
+        subscription.cease().await;
+        if let Some(delivery) = next {
+            self.worker.give_back(&queue, delivery).await;
         }
         subscription
     }

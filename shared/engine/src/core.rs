@@ -16,6 +16,7 @@ use crate::crash;
 use crate::effects::Durability;
 use crate::outbox::{self, Outbox, Sent};
 use crate::ports::{Broker, Clock, Destination, Ids, Load, Message, Store, StoreError};
+use crate::standing::{Noted, Standing};
 use crate::time::StoreTime;
 
 /// How long a publish may wait for the broker's confirms.
@@ -75,6 +76,7 @@ impl Counters {
 
 pub(crate) struct Core {
     pub store: Arc<dyn Store>,
+    pub standing: Arc<Standing>,
     pub broker: Arc<dyn Broker>,
     pub clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
@@ -99,8 +101,11 @@ impl Core {
         let (changed, _) = broadcast::channel(CHANGED_BUFFER);
         let (time, counters) = (StoreTime::default(), Counters::default());
         let (durability, (outbox, promises)) = (Durability::default(), Outbox::new());
+        let standing = Arc::new(Standing::default());
+        let noted = Noted { store, clock: clock.clone(), standing: standing.clone() };
         let core = Self {
-            store,
+            store: Arc::new(noted),
+            standing,
             broker,
             clock,
             ids,

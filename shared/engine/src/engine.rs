@@ -16,12 +16,12 @@ use standfast_domain::time::Time;
 use standfast_domain::view::{Todo, View};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use crate::EngineError;
 use crate::batch::command_for;
 use crate::birth;
 use crate::core::{Core, Counters, Later};
 use crate::lane::{self, Done, Input, Request};
 use crate::ports::{BATCH_MAX, Broker, Clock, Ids, Load, Range, Store, StoreError};
+use crate::{EngineError, Standing};
 
 /// Lanes of a process: a few, so that each has many commands to put into one commit.
 const LANES: usize = 4;
@@ -35,11 +35,19 @@ const DECLARE_BOUND: Duration = Duration::from_secs(1);
 /// How long a read goes on trying when the store does not answer.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Queues that this process has noted in the installation's list, for as long as the store has
+/// answered since: one that came back may be older and not know them.
+#[derive(Default)]
+struct KnownQueues {
+    names: BTreeSet<Queue>,
+    outages: u64,
+}
+
 /// Loads, decides, commits, and sends what follows. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) core: Arc<Core>,
-    queues: Arc<Mutex<BTreeSet<Queue>>>,
+    queues: Arc<Mutex<KnownQueues>>,
     lanes: Arc<Vec<mpsc::UnboundedSender<Input>>>,
 }
 
@@ -110,9 +118,13 @@ impl Engine {
         &self,
         queues: impl Iterator<Item = &Queue>,
     ) -> Result<(), EngineError> {
+        let outages = self.standing().outages();
         let new: BTreeSet<Queue> = {
-            let known = self.queues.lock().expect("no panic while held");
-            queues.filter(|queue| !known.contains(queue)).cloned().collect()
+            let mut known = self.queues.lock().expect("no panic while held");
+            if known.outages != outages {
+                *known = KnownQueues { names: BTreeSet::new(), outages };
+            }
+            queues.filter(|queue| !known.names.contains(queue)).cloned().collect()
         };
         let names: Vec<&Queue> = new.iter().collect();
         for part in names.chunks(BATCH_MAX) {
@@ -132,7 +144,10 @@ impl Engine {
                 Err(_) => tracing::warn!(%queue, "queue not declared: the broker is silent"),
             }
         }
-        self.queues.lock().expect("no panic while held").extend(new);
+        let mut known = self.queues.lock().expect("no panic while held");
+        if known.outages == outages {
+            known.names.extend(new);
+        }
         Ok(())
     }
 
@@ -183,6 +198,11 @@ impl Engine {
     /// Gives the store, for reads and for what no task owns.
     pub fn store(&self) -> &dyn Store {
         &*self.core.store
+    }
+
+    /// Says how the store stands with this process.
+    pub fn standing(&self) -> &Standing {
+        &self.core.standing
     }
 
     /// Gives the broker.

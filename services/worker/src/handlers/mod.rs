@@ -228,7 +228,7 @@ fn shorten(text: &str, bytes_max: usize) -> String {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 #[cfg(test)]
 mod tests {

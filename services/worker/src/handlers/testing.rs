@@ -33,7 +33,7 @@ impl Secrets for Fixed {
 }
 
 /// A job in a directory, with a minute of time and two secrets.
-pub(super) fn job(directory: &Path, input: Value) -> Job {
+pub(crate) fn job(directory: &Path, input: Value) -> Job {
     Job {
         task: "t07-4k9v2mq8r5x1c".to_owned(),
         step: "draft".to_owned(),

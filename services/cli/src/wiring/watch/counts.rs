@@ -9,13 +9,20 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use standfast_brokers::rabbitmq::RabbitBroker;
+use standfast_engine::Standing;
 use standfast_engine::tally::Tally;
 use standfast_worker::QueueGauges;
 
 use super::Watched;
+use super::checks::FaultCount;
 
 /// The counts of a process.
-pub struct Counts(pub Watched);
+pub struct Counts {
+    /// Where most of them are counted.
+    pub watched: Watched,
+    /// Faults of the store's settings and role.
+    pub faults: FaultCount,
+}
 
 impl fmt::Debug for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,29 +33,42 @@ impl fmt::Debug for Counts {
 impl Collector for Counts {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut page = Page(encoder);
-        let [commits, refused, wakes, unconfirmed] = self.0.engine.counters().read();
+        let watched = &self.watched;
+        let [commits, refused, wakes, unconfirmed] = watched.engine.counters().read();
         page.counter("standfast_commits", "Commits tried", commits)?;
         page.counter("standfast_commits_refused", "Commits that met a change", refused)?;
         page.counter("standfast_wakes", "Step messages sent to wake workers", wakes)?;
         let help = "Step messages that the broker did not confirm; the sweep sends them again";
         page.counter("standfast_wakes_unconfirmed", help, unconfirmed)?;
-        let [sent, unsent, dropped] = self.0.engine.counters().read_outgoing();
+        let [sent, unsent, dropped] = watched.engine.counters().read_outgoing();
         page.counter("standfast_outgoing_sent", "Outgoing messages that arrived", sent)?;
         let help = "Tries to send an outgoing message that were not confirmed";
         page.counter("standfast_outgoing_unconfirmed", help, unsent)?;
         let help = "Outgoing messages given up: their reply queue is gone";
         page.counter("standfast_outgoing_dropped", help, dropped)?;
-        if let Some(scheduler) = &self.0.scheduler {
+        of_store(&mut page, watched.engine.standing(), read(&self.faults))?;
+        if let Some(scheduler) = &watched.scheduler {
             of_scheduler(&mut page, scheduler)?;
         }
-        if let Some(worker) = &self.0.worker {
+        if let Some(worker) = &watched.worker {
             of_worker(&mut page, worker)?;
         }
-        match &self.0.rabbit {
+        match &watched.rabbit {
             Some(rabbit) => of_rabbit(&mut page, rabbit),
             None => Ok(()),
         }
     }
+}
+
+fn of_store(page: &mut Page<'_>, standing: &Standing, faults: u64) -> fmt::Result {
+    let help = "1 while the store answers and takes writes, else 0";
+    page.gauge("standfast_store_up", help, &[], u64::from(standing.is_well()))?;
+    let help = "Times that the store went away or refused writes";
+    page.counter("standfast_store_outages", help, standing.outages())?;
+    let help = "Calls that the store did not carry out";
+    page.counter("standfast_store_failures", help, standing.failures())?;
+    let help = "Faults of the store's settings and role that lose or refuse data";
+    page.gauge("standfast_store_faults", help, &[], faults)
 }
 
 fn of_scheduler(page: &mut Page<'_>, gauges: &standfast_scheduler::Gauges) -> fmt::Result {
@@ -77,7 +97,8 @@ fn of_worker(page: &mut Page<'_>, gauges: &standfast_worker::Gauges) -> fmt::Res
     let name = "standfast_worker_deliveries_malformed";
     page.counter(name, "Deliveries that could not be read", read(&gauges.malformed))?;
     let name = "standfast_worker_deliveries_held";
-    page.gauge(name, "1 while the store does not answer, else 0", &[], read(&gauges.held))?;
+    let help = "Deliveries held because the store does not answer";
+    page.gauge(name, help, &[], read(&gauges.held))?;
     let queues: Vec<(String, QueueGauges)> =
         gauges.queues().into_iter().map(|(queue, counts)| (queue.to_string(), counts)).collect();
     let of = |value: fn(&QueueGauges) -> u64| {
