@@ -130,14 +130,16 @@ impl Intake {
                     delivery.acker.ack().await;
                     return;
                 }
-                Ok(Answer::Direct(reply)) => match self.finish(&delivery, &reply, &mut kept).await {
-                    Ok(()) => {
-                        self.gauges.messages.add(outcome(&reply));
-                        delivery.acker.ack().await;
-                        return;
+                Ok(Answer::Direct(reply)) => {
+                    match self.finish(&delivery, &reply, &mut kept).await {
+                        Ok(()) => {
+                            self.gauges.messages.add(outcome(&reply));
+                            delivery.acker.ack().await;
+                            return;
+                        }
+                        Err(error) => (error.to_string(), false),
                     }
-                    Err(error) => (error.to_string(), false),
-                },
+                }
                 Err(error) => (error.to_string(), error.is_outage()), // said once for all
             };
             // An outage of the store is said once for all.
@@ -337,11 +339,7 @@ fn accepted(task: &TaskId, created: bool, state: TaskState) -> Accepted {
 struct Held<'g>(&'g IntakeGauges);
 
 impl<'g> Held<'g> {
-    fn begin(
-        gauges: &'g IntakeGauges,
-        delivery: &Delivery,
-        error: Option<String>,
-    ) -> Self {
+    fn begin(gauges: &'g IntakeGauges, delivery: &Delivery, error: Option<String>) -> Self {
         if gauges.held.fetch_add(1, Ordering::Relaxed) == 0
             && let Some(error) = error
         {

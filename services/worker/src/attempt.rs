@@ -435,6 +435,7 @@ mod tests {
 
     use async_trait::async_trait;
     use serde_json::Value;
+    use standfast_domain::record::EffectClass;
 
     use super::*;
     use crate::handlers::testing::job;
@@ -453,6 +454,10 @@ mod tests {
 
         fn check(&self, _: &Value) -> Vec<Fault> {
             Vec::new()
+        }
+
+        fn effect(&self, _: &Value) -> Result<EffectClass, String> {
+            Ok(EffectClass::None)
         }
 
         async fn run(&self, _: Job) -> handlers::Report {

@@ -260,7 +260,7 @@ impl Worker {
         let Ok(message) = serde_json::from_slice::<StepMessage>(&delivery.body) else { return };
         let StepMessage { task, step, epoch, attempt } = message;
         let wake = Wake { queue: queue.clone(), task, step, epoch, attempt };
-        if self.claims.engine().wake_again(&[wake]).await == 0 {
+        if self.claims.engine().wake_again(&[wake]).await == [true] {
             delivery.acker.ack().await;
         }
     }
@@ -459,6 +459,7 @@ fn reason(refusal: &Refusal) -> &'static str {
         | Refusal::Fenced { .. }
         | Refusal::NotApplicable { .. }
         | Refusal::Ended(_)
+        | Refusal::EndDecided(_)
         | Refusal::Effect { .. }
         | Refusal::Forbidden(_) => "refused",
     }
