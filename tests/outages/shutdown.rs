@@ -231,14 +231,14 @@ async fn a_claim_under_way_when_the_end_comes_is_handed_back_unrun() {
     let broker = Arc::new(InProcessBroker::new());
     let mut world = World::over(store.clone(), broker.clone(), directory.path()).await;
     let reader = world.engine.clone();
-    world.work(&["default"], 1);
     let script = "touch ${{ plan.dir }}/started";
     let step = json!({ "id": "only", "uses": "exec", "with": { "command": ["sh", "-c", script] } });
     let plan = json!({ "kind": "late", "steps": [step] });
     let task = world.submit(plan.clone()).await.unwrap();
-    store.asked.acquire().await.unwrap().forget();
-    // A second message waits for room: it goes back to the queue at once.
+    // A second one waits for room, and stays in the queue.
     world.submit(plan).await.unwrap();
+    world.work(&["default"], 1);
+    store.asked.acquire().await.unwrap().forget();
     let closing = tokio::spawn(world.close());
     let queue = Queue::new("default").unwrap();
     wait::until("the worker to take nothing more", async || {

@@ -191,10 +191,16 @@ async fn a_redis_that_refuses_writes_or_may_evict_is_named_said_once_and_gone_on
     println!("a policy that removes tasks, set at run time");
     scene.set("maxmemory-policy", "volatile-lru").await;
     scene.red("maxmemory-policy is volatile-lru").await;
+    let text = format!("{SETTINGS} faults=\"maxmemory-policy is volatile-lru");
+    for process in &scene.processes {
+        wait::until(&format!("{} to say it", process.name), async || {
+            (process.said(&scene.own, &text) == 1).then_some(())
+        })
+        .await;
+    }
     scene.set("maxmemory-policy", "noeviction").await;
     scene.back().await;
     for process in &scene.processes {
-        let text = format!("{SETTINGS} faults=\"maxmemory-policy is volatile-lru");
         assert_eq!(process.said(&scene.own, &text), 1, "{}", scene.own.log(process.name));
     }
 
