@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Serves one handler, `shout`, for Standfast over HTTP, with the standard library alone.
+"""Serves two handlers for Standfast over HTTP, with the standard library alone.
 
 Replace `shout` by your own function: it gets the step's `with` and an Attempt, and returns the
 output or raises. Any exception is retryable, unless it is one of those below. A handler that
 takes long calls `attempt.heartbeat("row 400")` now and then and looks at `attempt.cancelled`;
-the next attempt finds what it said last in `attempt.last_details`. The exit code is 0 after an
-ordinary end, 1 after an error.
+the next attempt finds what it said last in `attempt.last_details`. `order` shows a handler that
+changes the outside world once, however often it is started. The exit code is 0 after an ordinary
+end, 1 after an error.
 """
 
 import argparse
@@ -25,6 +26,8 @@ import uuid
 WAIT_MS = 10_000  # how long a claim waits for a step; a worker that ends waits for it
 ANSWER_SECONDS = 30  # how long an answer may take beyond that
 GRACE_SECONDS = 20  # how long an attempt may go on after SIGTERM
+WINDOW_SECONDS = 10  # how long after its intent an effect may be sent
+TELL_SECONDS = 600  # how long what became of an effect is told to a silent api
 
 
 class Permanent(Exception):
@@ -48,7 +51,48 @@ def shout(text_input, attempt):
     return {"text": str(text_input["text"]).upper()}
 
 
-HANDLERS = {"shout": shout}
+def order(text_input, attempt):
+    """Posts an order to the shop at `url`, which knows the header `Idempotency-Key`.
+
+    An effect of class `idempotent` may be sent again under its key. Where the other side knows
+    no such key, say `irreversible`: then a person is asked when nobody knows what became of it.
+    """
+
+    def send(key):
+        body = json.dumps(text_input["order"]).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        request = urllib.request.Request(text_input["url"], body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as response:
+                return json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            if error.code in (400, 409, 422):
+                raise NotLanded("refused", f"the shop said {error.code}") from error
+            raise
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, ConnectionRefusedError):
+                raise NotLanded("not_sent", "the shop is not there") from error
+            raise  # nobody knows
+
+    return attempt.effect("order", "idempotent", text_input["order"], send)
+
+
+HANDLERS = {"shout": shout, "order": order}
+
+
+class NotLanded(Exception):
+    """Raised by the `send` of an effect when it is proven that it has not happened.
+
+    `how` is `not_sent` or `refused`. Every other error means that nobody knows.
+    """
+
+    def __init__(self, how, message):
+        super().__init__(message)
+        self.how = how
+
+
+class Over(Exception):
+    """The api has ended the attempt: nothing more is sent or reported."""
 
 
 class Problem(Exception):
@@ -115,6 +159,8 @@ class Attempt:
         self.cancelled = threading.Event()  # a handler should look at it now and then
         self.fenced = threading.Event()
         self.reported = threading.Event()
+        self.ended = False  # by the api, at one of its effects
+        self.under_way = False  # an effect is being sent or told
         self.log_bytes = 0
         self.last_details = claim.get("last_details")  # of the attempt before this one
         self.details = self.told = None
@@ -177,6 +223,79 @@ class Attempt:
             self.log_bytes += len(text)
         except (Problem, Unreachable):
             pass
+
+    def effect(self, name, kind, request, send, check=None):
+        """Changes the outside world once; gives the receipt, be it of an earlier attempt.
+
+        `send(key)` sends exactly `request` and returns the other side's answer. `kind` is the
+        effect's class: `idempotent`, `irreversible`, or `checkable` with `check(key)`, which
+        returns the answer if it has happened and None if it has not.
+        """
+        for _ in range(4):
+            if self.cancelled.is_set():
+                raise Cancelled("the attempt was told to end")
+            asked = time.monotonic()  # before the api can have recorded anything
+            answer = self.intend(name, kind, request)
+            if answer["do"] == "kept":
+                return answer["receipt"]
+            if answer["do"] == "check":
+                found = check(answer["key"])
+                if found is not None:
+                    self.receipt(name, found)
+                    return found
+                self.not_landed(name, "checked")
+                continue
+            if time.monotonic() - asked >= WINDOW_SECONDS:
+                self.not_landed(name, "not_sent")  # too late to send: ask again
+                continue
+            self.under_way = True
+            try:
+                receipt = send(answer["key"])
+                self.receipt(name, receipt)
+                return receipt
+            except NotLanded as error:
+                self.not_landed(name, error.how)
+                raise
+            finally:
+                self.under_way = False
+        raise RuntimeError(f"effect {name} was not sent: the answers came too late")
+
+    def intend(self, name, kind, request):
+        """Records what is about to be sent; gives what to do: send, kept or check."""
+        more = {"class": kind, "request": request, "window_ms": WINDOW_SECONDS * 1000}
+        more["request_timeout_ms"] = ANSWER_SECONDS * 1000
+        try:
+            answer = self.tell(f"effects/{urllib.parse.quote(name, safe='')}", more)
+        except Problem as problem:
+            if problem.kind != "fenced":
+                raise
+            answer = {"do": "ended"}
+        if answer["do"] == "ended":
+            self.ended = True
+            raise Over("the task is ending, or a person is needed")
+        return answer
+
+    def receipt(self, name, receipt):
+        """Tells that an effect has happened; taken also when the claim is long over."""
+        self.tell(f"effects/{urllib.parse.quote(name, safe='')}/receipt", {"receipt": receipt})
+
+    def not_landed(self, name, how):
+        """Tells that an effect is known not to have happened."""
+        self.tell(f"effects/{urllib.parse.quote(name, safe='')}/not-landed", {"how": how})
+
+    def tell(self, action, more):
+        """Repeats a call until the api answers: each of them may be said twice."""
+        end = time.monotonic() + TELL_SECONDS
+        for pause in pauses():
+            try:
+                return self.api.call("POST", f"{self.path}/{action}", {**self.holder, **more})
+            except Problem as problem:
+                if not problem.passing or time.monotonic() + pause > end:
+                    raise
+            except Unreachable:
+                if time.monotonic() + pause > end:
+                    raise
+            time.sleep(pause)
 
     def report(self, action, more, deadline):
         """Offers the end until the api takes it, or refuses it because the claim is lost.
@@ -281,17 +400,22 @@ class Worker:
         outcome = []
         thread = threading.Thread(target=lambda: outcome.append(outcome_of(attempt)), daemon=True)
         thread.start()
-        while thread.is_alive() and not attempt.fenced.is_set():
+        # A lost claim does not cut off what is being sent: its receipt is taken all the same.
+        while thread.is_alive() and (attempt.under_way or not attempt.fenced.is_set()):
             thread.join(0.05)
             if self.end_at is not None and time.monotonic() >= self.end_at and thread.is_alive():
                 attempt.cancelled.set()
                 self.hand_back(attempt)
                 return
             why = attempt.over()
-            if why and thread.is_alive():
+            if why and thread.is_alive() and not attempt.under_way:
                 attempt.cancelled.set()
                 outcome.insert(0, failed("timeout", why))
                 break
+        if attempt.ended:
+            attempt.reported.set()
+            say(f"the api has ended the attempt of {attempt.claim['step']}")
+            return
         if attempt.fenced.is_set():
             attempt.reported.set()
             say(f"the claim of {attempt.claim['step']} was lost; its result is dropped")
@@ -323,6 +447,8 @@ def outcome_of(attempt):
         return failed("cancelled", error)
     except TimeoutError as error:
         return failed("timeout", error)
+    except Problem as problem:
+        return failed("retryable" if problem.passing else "permanent", problem)
     except Exception as error:  # whatever it is, the next attempt may go better
         return failed("cancelled" if attempt.cancelled.is_set() else "retryable", error)
 

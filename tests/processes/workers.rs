@@ -1,5 +1,7 @@
 //! Workers outside: the examples in Python and Rust, over HTTP alone.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -55,6 +57,51 @@ async fn the_python_worker_serves_a_plan() {
     let mut command = python();
     command.arg(examples().join("python/worker.py"));
     greets(command).await;
+}
+
+/// A shop that takes one order and gives what it was sent.
+fn shop() -> (String, std::thread::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/orders", listener.local_addr().unwrap());
+    let taking = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
+        while !request.ends_with(b"}") {
+            let count = stream.read(&mut buffer).unwrap();
+            assert!(count > 0, "the order broke off: {}", String::from_utf8_lossy(&request));
+            request.extend_from_slice(&buffer[..count]);
+        }
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\nConnection: close\r\n\r\n";
+        stream.write_all(format!("{answer}{{\"number\":7}}").as_bytes()).unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    (url, taking)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_worker_orders_under_a_key_and_keeps_the_receipt() {
+    let (own, token, _processes) = served().await;
+    let mut command = python();
+    command.arg(examples().join("python/worker.py"));
+    let mut worker = start(&own, command, &token).await;
+    let (url, taking) = shop();
+    let plan = json!({ "kind": "order", "steps": [
+        { "id": "buy", "uses": "order", "with": { "url": url, "order": { "tea": 2 } } },
+    ]});
+    let task = submit(&own, plan).await;
+    own.completed(std::slice::from_ref(&task)).await;
+    let request = taking.join().unwrap();
+    let key = format!("{task}/buy/order/1");
+    assert!(request.to_lowercase().contains(&format!("idempotency-key: {key}")), "{request}");
+    assert!(request.ends_with(r#"{"tea": 2}"#), "{request}");
+    let step = own.client().step(&task, "buy").await.unwrap();
+    assert_eq!(step.output.unwrap(), json!({ "number": 7 }));
+    let events = own.events(&task).await;
+    let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+    let intended = kinds.iter().position(|kind| *kind == "effect_intended");
+    let landed = kinds.iter().position(|kind| *kind == "effect_landed");
+    assert!(intended.is_some() && intended < landed, "{kinds:?}");
+    assert_eq!(worker.terminate(), Some(0), "{}", own.log("outside"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

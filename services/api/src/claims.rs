@@ -22,7 +22,6 @@ use standfast_domain::time::{Span, Time};
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, News, Report};
-use standfast_engine::effects::Told;
 use standfast_protocol::claims::{
     Claim, ClaimRequest, Complete, FailureClass, HandBack, Heartbeat, HeartbeatAnswer,
     InputArtifact, Outcome, Settled,
@@ -37,7 +36,7 @@ use crate::problems::Fail;
 use crate::tasks::check_note;
 use crate::waits::Wait;
 use crate::workers::Names;
-use crate::{Api, present, puts, reads};
+use crate::{Api, effects, present, puts, reads};
 
 /// Ready steps that are read at a time.
 const READY_MAX: usize = 500;
@@ -236,6 +235,7 @@ fn shown(claimed: Claimed, now: Time) -> Claim {
         failure: claimed.failure,
         last_details: claimed.last_details,
         artifact: claimed.artifact,
+        effect: claimed.effect.and_then(effects::declared),
         traceparent: claimed.traceparent,
     }
 }
@@ -291,7 +291,7 @@ pub(crate) async fn heartbeat(
 }
 
 /// What names no task or step is over for a worker: it must end, as if it were fenced.
-fn known<T>(place: &Place, result: Result<T, EngineError>) -> Result<T, Fail> {
+pub(crate) fn known<T>(place: &Place, result: Result<T, EngineError>) -> Result<T, Fail> {
     match result {
         Err(EngineError::Refused(Refusal::NoTask(_) | Refusal::NoStep(_))) => {
             Err(Refusal::Fenced { step: place.step()?, attempt: 0 }.into())
@@ -334,7 +334,7 @@ async fn report(api: &Api, task: &TaskId, at: &Attempt, outcome: Outcome) -> Res
             let then = Value::Array(then);
             Report::Succeeded { output, artifacts, cost_usd_micros, checkpoint, then }
         }
-        Outcome::Failed { class, message, retry_after_ms, output, cost_usd_micros } => {
+        Outcome::Failed { class, message, retry_after_ms, output, cost_usd_micros, effect } => {
             extract::check_depth(&output, "/outcome/output")?;
             let class = match class {
                 FailureClass::Retryable => Class::Retryable,
@@ -344,7 +344,7 @@ async fn report(api: &Api, task: &TaskId, at: &Attempt, outcome: Outcome) -> Res
                 FailureClass::Cancelled => Class::Cancelled,
             };
             let retry_after = retry_after_ms.map(Span::from_millis);
-            let effect = Told::Unknown;
+            let effect = effects::told(effect)?;
             Report::Failed { class, message, retry_after, output, cost_usd_micros, effect }
         }
     })
@@ -377,7 +377,11 @@ pub(crate) async fn hand_back(
 }
 
 /// Says where a step stands now.
-async fn settled(api: &Api, task: &TaskId, step: &StepId) -> Result<Json<Settled>, Fail> {
+pub(crate) async fn settled(
+    api: &Api,
+    task: &TaskId,
+    step: &StepId,
+) -> Result<Json<Settled>, Fail> {
     let keys = vec![
         Key::Header,
         Key::Step(step.clone()),

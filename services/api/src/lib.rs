@@ -12,6 +12,7 @@ mod answers;
 mod artifacts;
 mod claims;
 mod cursor;
+mod effects;
 mod events;
 mod explain;
 mod extract;

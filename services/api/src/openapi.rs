@@ -11,7 +11,9 @@ use utoipa::openapi::{ContentBuilder, OpenApi as Document, Ref, RefOr, Response,
 use utoipa::{Modify, OpenApi};
 
 use crate::workers;
-use crate::{admin, answers, artifacts, claims, events, explain, list, logs, puts, steps, tasks};
+use crate::{
+    admin, answers, artifacts, claims, effects, events, explain, list, logs, puts, steps, tasks,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -25,7 +27,8 @@ use crate::{admin, answers, artifacts, claims, events, explain, list, logs, puts
         steps::list, steps::get, logs::log, artifacts::list, artifacts::download,
         events::events, answers::to_task, answers::to_step,
         workers::announce, claims::claim, claims::heartbeat, claims::complete,
-        claims::hand_back, puts::log, puts::artifact,
+        claims::hand_back, effects::intend, effects::receipt, effects::not_landed,
+        puts::log, puts::artifact,
         schema, openapi, admin::health, ready, metrics,
     ),
     components(schemas(Problem)),

@@ -12,8 +12,8 @@ use crate::auth::Caller;
 use crate::guard::guard;
 use crate::problems::Fail;
 use crate::{
-    Api, admin, answers, artifacts, claims, events, explain, list, logs, openapi, puts, steps,
-    tasks, workers,
+    Api, admin, answers, artifacts, claims, effects, events, explain, list, logs, openapi, puts,
+    steps, tasks, workers,
 };
 
 /// Gives all routes, each behind the guard; no `GET` changes anything.
@@ -37,6 +37,9 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::HEARTBEAT, post(claims::heartbeat))
         .route(paths::COMPLETE, post(claims::complete))
         .route(paths::HAND_BACK, post(claims::hand_back))
+        .route(paths::EFFECT, post(effects::intend))
+        .route(paths::EFFECT_RECEIPT, post(effects::receipt))
+        .route(paths::EFFECT_NOT_LANDED, post(effects::not_landed))
         .route(paths::CLAIM_LOG, post(puts::log))
         .route(paths::CLAIM_ARTIFACT, put(puts::artifact))
         .route(paths::PLAN_SCHEMA, get(openapi::schema))

@@ -377,6 +377,9 @@ pub struct IntentFact {
     pub attempt: u32,
     /// Who runs it.
     pub worker: WorkerId,
+    /// As whom it claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Principal>,
     /// Whom or what it touches, in the author's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,

@@ -21,6 +21,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::amqp::StepMessage;
+use crate::effects::{DeclaredEffect, EffectEnd};
 use crate::is_false;
 use crate::steps::StepState;
 
@@ -125,6 +126,9 @@ pub struct Claim {
     /// The artifact that the plan expects; an attempt that succeeds must have put it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<String>,
+    /// What the step changes outside, if its plan declares that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<DeclaredEffect>,
     /// W3C trace context to continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
@@ -238,6 +242,9 @@ pub enum Outcome {
         /// What it cost, in micro-dollars.
         #[serde(default)]
         cost_usd_micros: u64,
+        /// What became of the effect that the step declares; absent: that is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effect: Option<EffectEnd>,
     },
 }
 

@@ -39,6 +39,9 @@
 //! | `POST /v1/claims/{task}/{step}/heartbeat` | [`Heartbeat`] | [`HeartbeatAnswer`] |
 //! | `POST /v1/claims/{task}/{step}/complete` | [`Complete`] | [`Settled`] |
 //! | `POST /v1/claims/{task}/{step}/hand-back` | [`HandBack`] | [`Settled`] |
+//! | `POST /v1/claims/{task}/{step}/effects/{name}` | [`IntentRequest`] | [`IntentAnswer`] |
+//! | `POST /v1/claims/{task}/{step}/effects/{name}/receipt` | [`ReceiptRequest`] | [`Settled`] |
+//! | `POST …/effects/{name}/not-landed` | [`NotLandedRequest`] | [`Settled`] |
 //! | `POST /v1/claims/{task}/{step}/log` | text; [`LogAppend`] | [`LogAppended`] |
 //! | `PUT /v1/claims/{task}/{step}/artifacts/{name}` | bytes; [`Holder`] | [`ArtifactView`] |
 //! | `GET /v1/plan-schema.json` | | JSON Schema of a plan |
@@ -59,6 +62,10 @@
 //! [`LogAppend`]: claims::LogAppend
 //! [`LogAppended`]: claims::LogAppended
 //! [`Settled`]: claims::Settled
+//! [`IntentAnswer`]: effects::IntentAnswer
+//! [`IntentRequest`]: effects::IntentRequest
+//! [`NotLandedRequest`]: effects::NotLandedRequest
+//! [`ReceiptRequest`]: effects::ReceiptRequest
 //! [`EventPage`]: events::EventPage
 //! [`EventQuery`]: events::EventQuery
 //! [`Explain`]: explain::Explain
@@ -81,6 +88,7 @@
 
 pub mod artifacts;
 pub mod claims;
+pub mod effects;
 pub mod events;
 pub mod explain;
 pub mod health;

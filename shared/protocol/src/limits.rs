@@ -7,6 +7,23 @@ pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a completion over HTTP: an output and the steps it adds. What is larger belongs into
 /// an artifact.
 pub const COMPLETE_BYTES_MAX: usize = 2 << 20;
+/// Bytes of an intent or a receipt over HTTP: a request or an answer of the outside world.
+pub const EFFECT_BYTES_MAX: usize = 2 << 20;
+/// How long after its intent an effect may be sent unless its worker says otherwise, in
+/// milliseconds: enough for the intent's answer on a slow day, short enough that a repeat need
+/// not wait long.
+pub const SEND_WINDOW_MS_DEFAULT: u64 = 10_000;
+/// Longest window that a worker may ask for, in milliseconds: no repeat and no check may come
+/// before it is over.
+pub const SEND_WINDOW_MS_MAX: u64 = 600_000;
+/// How long a request may take once it is sent unless its worker says otherwise, in
+/// milliseconds: what common clients wait.
+pub const SEND_TIMEOUT_MS_DEFAULT: u64 = 60_000;
+/// Longest such time that a worker may ask for, in milliseconds: a day, for what is a job of
+/// its own on the other side.
+pub const SEND_TIMEOUT_MS_MAX: u64 = 86_400_000;
+/// Bytes of what is said of an effect: a line or two.
+pub const WORDS_BYTES_MAX: usize = 256;
 /// Bytes of an output kept within the step's record; a larger one is kept by reference.
 pub const OUTPUT_INLINE_BYTES_MAX: usize = 256 << 10;
 /// Bytes of one artifact put by a worker outside.

@@ -36,6 +36,12 @@ pub const HEARTBEAT: &str = "/v1/claims/{task}/{step}/heartbeat";
 pub const COMPLETE: &str = "/v1/claims/{task}/{step}/complete";
 /// Ends an attempt without an outcome and without charge.
 pub const HAND_BACK: &str = "/v1/claims/{task}/{step}/hand-back";
+/// Records that an attempt is about to change something outside.
+pub const EFFECT: &str = "/v1/claims/{task}/{step}/effects/{name}";
+/// Tells that an effect has happened.
+pub const EFFECT_RECEIPT: &str = "/v1/claims/{task}/{step}/effects/{name}/receipt";
+/// Tells that an effect has not happened.
+pub const EFFECT_NOT_LANDED: &str = "/v1/claims/{task}/{step}/effects/{name}/not-landed";
 /// Appends to the log of an attempt.
 pub const CLAIM_LOG: &str = "/v1/claims/{task}/{step}/log";
 /// Puts an artifact of an attempt.

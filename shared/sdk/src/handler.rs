@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use standfast_protocol::claims::{FailureClass, Outcome};
+use standfast_protocol::effects::EffectEnd;
 
 use crate::worker::Context;
 
@@ -22,6 +23,7 @@ pub struct HandlerError {
     message: String,
     retry_after: Option<Duration>,
     output: Value,
+    effect: Option<EffectEnd>,
 }
 
 impl HandlerError {
@@ -47,13 +49,26 @@ impl HandlerError {
 
     /// Makes an error of any class.
     pub fn new(class: FailureClass, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), retry_after: None, output: Value::Null }
+        let (retry_after, output, effect) = (None, Value::Null, None);
+        Self { class, message: message.into(), retry_after, output, effect }
     }
 
     /// Adds what is known nevertheless, for the round that a `redo` opens.
     pub fn with_output(mut self, output: Value) -> Self {
         self.output = output;
         self
+    }
+
+    /// Tells what became of the effect that the step declares in its plan, where its claim was
+    /// the intent. Otherwise nobody knows, and its class says what happens then.
+    pub fn with_effect(mut self, end: EffectEnd) -> Self {
+        self.effect = Some(end);
+        self
+    }
+
+    /// Takes over what another error tells of the declared effect.
+    pub(crate) fn with_effect_of(self, other: Self) -> Self {
+        Self { effect: other.effect, ..self }
     }
 
     /// Gives the class.
@@ -74,6 +89,7 @@ impl HandlerError {
             retry_after_ms: self.retry_after.map(millis),
             output: self.output,
             cost_usd_micros,
+            effect: self.effect,
         }
     }
 }

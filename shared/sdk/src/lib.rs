@@ -33,6 +33,14 @@
 //! }
 //! ```
 //!
+//! # Changes to the outside world
+//!
+//! An attempt may die at any moment, also between sending a request and hearing its answer.
+//! [`Context::effect`] stores what is about to be sent before it is sent and the answer after
+//! it, so that no later attempt sends it again, and so that what nobody knows is said to be
+//! uncertain rather than repeated. The class of the effect says what a later attempt may do; it
+//! has no default.
+//!
 //! # A client
 //!
 //! ```no_run
@@ -68,6 +76,7 @@ mod http;
 mod sse;
 
 pub use standfast_protocol as protocol;
+pub use standfast_protocol::effects::EffectClass;
 
 pub use crate::client::Client;
 pub use crate::error::Error;
@@ -75,4 +84,6 @@ pub use crate::events::EventStream;
 pub use crate::handler::HandlerError;
 pub use crate::publisher::AmqpPublisher;
 pub use crate::worker::Context;
+pub use crate::worker::Effect;
+pub use crate::worker::SendError;
 pub use crate::worker::Worker;

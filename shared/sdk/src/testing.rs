@@ -25,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use standfast_protocol::claims::{Claim, Outcome};
+use standfast_protocol::effects::{EffectClass, EffectEnd, IntentAnswer, IntentRequest, NotLanded};
 
 use crate::handler::{HandlerError, erase};
 use crate::worker::{Context, Place, flat, outcome};
@@ -40,6 +41,26 @@ pub struct Ended {
     pub artifacts: BTreeMap<String, Bytes>,
     /// The details of the last heartbeat.
     pub details: Option<String>,
+    /// The effects that were intended, by name.
+    pub effects: BTreeMap<String, TestedEffect>,
+}
+
+/// An effect that a handler under test has intended, and what it told of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TestedEffect {
+    /// Its class.
+    pub class: EffectClass,
+    /// The exact request; null: the step's input.
+    pub request: Value,
+    /// Whom or what it touches.
+    pub target: Option<String>,
+    /// What it does.
+    pub says: Option<String>,
+    /// Its receipt, if the handler told that it has happened.
+    pub receipt: Option<Value>,
+    /// How it is known that it has not happened, if the handler told that. With neither, it is
+    /// uncertain.
+    pub not_landed: Option<NotLanded>,
 }
 
 impl Ended {
@@ -78,6 +99,7 @@ impl Default for Attempt {
             expires_ms: 30_000,
             inputs: Vec::new(),
             artifact: None,
+            effect: None,
             traceparent: None,
         };
         Self { claim, bench: Bench::default(), cancelled: false }
@@ -101,6 +123,19 @@ impl Attempt {
     /// Runs after an attempt that said this of its progress and did not succeed.
     pub fn last_details(mut self, details: impl Into<String>) -> Self {
         self.claim.last_details = Some(details.into());
+        self
+    }
+
+    /// Says that an effect has happened in an earlier attempt, with this receipt: a handler that
+    /// intends it is not to send it.
+    pub fn kept(self, effect: &str, receipt: Value) -> Self {
+        self.intent(effect, IntentAnswer::Kept { receipt })
+    }
+
+    /// Answers the intents of an effect with this rather than with `send`, until the handler
+    /// tells what became of it.
+    pub fn intent(self, effect: &str, answer: IntentAnswer) -> Self {
+        self.bench.lock().answers.insert(effect.to_owned(), answer);
         self
     }
 
@@ -128,11 +163,13 @@ impl Attempt {
             Ok(input) => flat(tokio::spawn(erase(handler)(context.clone(), input)).await),
             Err(error) => Err(HandlerError::permanent(format!("write the input: {error}"))),
         };
+        let shelf = self.bench.lock().clone();
         Ended {
             outcome: outcome(&context, ended),
             log: context.log_buffer().text(),
-            artifacts: self.bench.lock().artifacts.clone(),
+            artifacts: shelf.artifacts,
             details: context.details(),
+            effects: shelf.effects,
         }
     }
 }
@@ -148,19 +185,52 @@ where
     Attempt::default().run(handler, input).await
 }
 
-/// Artifacts in memory.
+/// Artifacts and effects in memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bench {
     shelf: Arc<Mutex<Shelf>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Shelf {
     inputs: BTreeMap<(String, String), Bytes>,
     artifacts: BTreeMap<String, Bytes>,
+    answers: BTreeMap<String, IntentAnswer>,
+    effects: BTreeMap<String, TestedEffect>,
 }
 
 impl Bench {
+    /// Records an intent and answers it as the test says, or with `send`.
+    pub(crate) fn intend(
+        &self,
+        context: &Context,
+        name: &str,
+        intent: IntentRequest,
+    ) -> IntentAnswer {
+        let mut shelf = self.lock();
+        let effect = TestedEffect {
+            class: intent.class,
+            request: intent.request.unwrap_or_default(),
+            target: intent.target,
+            says: intent.says,
+            receipt: None,
+            not_landed: None,
+        };
+        shelf.effects.insert(name.to_owned(), effect);
+        let key = format!("{}/{}/{name}/1", context.task(), context.step());
+        shelf.answers.get(name).cloned().unwrap_or(IntentAnswer::Send { key })
+    }
+
+    pub(crate) fn tell(&self, name: &str, end: EffectEnd) {
+        let mut shelf = self.lock();
+        shelf.answers.remove(name);
+        let Some(effect) = shelf.effects.get_mut(name) else { return };
+        match end {
+            EffectEnd::Landed(receipt) => effect.receipt = Some(receipt),
+            EffectEnd::NotLanded(how) => effect.not_landed = Some(how),
+        }
+    }
+
     pub(crate) fn put(&self, name: &str, bytes: Bytes) {
         self.lock().artifacts.insert(name.to_owned(), bytes);
     }

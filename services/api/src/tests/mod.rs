@@ -2,6 +2,7 @@
 
 mod access;
 mod attempts;
+mod effects;
 mod history;
 mod listing;
 mod strange;

@@ -168,6 +168,9 @@ fn the_limits_of_the_wire_are_those_behind_it() {
     assert_eq!(limits::ARTIFACTS_MAX, outcome::ARTIFACTS_MAX);
     assert_eq!(limits::DETAILS_BYTES_MAX, claims::DETAILS_BYTES_MAX);
     assert_eq!(limits::PLAN_BYTES_MAX, json::PLAN_BYTES_MAX);
+    assert_eq!(limits::WORDS_BYTES_MAX, standfast_domain::plan::read::WORDS_BYTES_MAX);
+    let window = standfast_engine::effects::SEND_WINDOW.0;
+    assert_eq!(limits::SEND_WINDOW_MS_DEFAULT, window);
     assert_eq!(limits::OUTPUT_INLINE_BYTES_MAX, json::OUTPUT_INLINE_BYTES_MAX);
 }
 

@@ -95,13 +95,13 @@ pub(super) fn intend(
         if effects.len() >= EFFECTS_MAX {
             return refuse(format!("a step has at most {EFFECTS_MAX} effects"));
         }
-        return Ok(intended(at, intent, 1, sha256));
+        return intended(view, at, intent, 1, sha256);
     };
     let same = effect.request_sha256 == sha256;
     match &effect.standing {
         Standing::Landed { .. } if same => Ok(Decision::nothing()),
         Standing::Landed { .. } => changed(view, at, intent, sha256, given),
-        Standing::NotLanded { .. } => Ok(intended(at, intent, effect.generation, sha256)),
+        Standing::NotLanded { .. } => intended(view, at, intent, effect.generation, sha256),
         Standing::InFlight | Standing::Uncertain { .. } if effect.attempt == at.attempt => {
             match same {
                 true => Ok(Decision::nothing()), // the answer was lost on its way
@@ -142,18 +142,26 @@ fn again(
             if effect.request_sha256 != sha256 {
                 return changed(view, at, intent, sha256, given);
             }
-            Ok(intended(at, intent, effect.generation, sha256))
+            intended(view, at, intent, effect.generation, sha256)
         }
     }
 }
 
-fn intended(at: &Attempt, intent: &Intent, generation: u32, sha256: String) -> Decision {
+fn intended(
+    view: &View,
+    at: &Attempt,
+    intent: &Intent,
+    generation: u32,
+    sha256: String,
+) -> Result<Decision, Halt> {
+    let claim = view.claim(&at.step)?.ok_or_else(|| end_attempt::fenced(at))?;
     let fact = IntentFact {
         class: intent.class,
         request_sha256: sha256,
         stored: intent.request.is_some(),
         attempt: at.attempt,
         worker: at.worker.clone(),
+        principal: Some(claim.principal.clone()),
         target: intent.target.clone(),
         says: intent.says.clone(),
     };
@@ -170,7 +178,7 @@ fn intended(at: &Attempt, intent: &Intent, generation: u32, sha256: String) -> D
         let record = Record::Payload(request.clone());
         (key.clone(), record)
     });
-    Decision { changes: vec![change], payloads: payloads.collect() }
+    Ok(Decision { changes: vec![change], payloads: payloads.collect() })
 }
 
 /// Ends the attempt there and then, uncharged, with what follows.

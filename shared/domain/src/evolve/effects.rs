@@ -62,6 +62,7 @@ fn intended(at: Time, generation: u32, intent: &IntentFact, times: [Time; 2]) ->
         request_attempt: intent.stored.then_some(intent.attempt),
         attempt: intent.attempt,
         worker: intent.worker.clone(),
+        principal: intent.principal.clone(),
         intended_at: at,
         send_before,
         settled_by,

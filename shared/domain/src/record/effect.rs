@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::WorkerId;
+use crate::ids::{Principal, WorkerId};
 use crate::time::Time;
 
 /// Effects of one step over its whole life: they stand in one record, which each intent
@@ -142,6 +142,9 @@ pub struct Effect {
     pub attempt: u32,
     /// Who runs or ran that attempt: a receipt is taken from nobody else.
     pub worker: WorkerId,
+    /// As whom it claimed: whoever comes as somebody else cannot speak for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Principal>,
     /// When the intent was recorded.
     pub intended_at: Time,
     /// Nothing is sent after this; the sender keeps it on its own monotonic clock.

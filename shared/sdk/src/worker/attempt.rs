@@ -66,6 +66,17 @@ pub(crate) async fn run(crew: &Crew, claim: Claim) -> Answered {
             Report::HandBack
         }
     };
+    tokio::select! {
+        () = context.effects_told() => {}
+        () = last_word(&crew.shutdown) => {
+            tracing::warn!(task = context.task(), step = context.step(), "an effect is not told");
+        }
+    }
+    if context.is_over() {
+        let (task, step) = (context.task(), context.step());
+        tracing::info!(task, step, "the api has ended the attempt at one of its effects");
+        return Answered::Yes;
+    }
     if *beat.course.borrow() == Course::Fenced {
         let (task, step) = (context.task(), context.step());
         tracing::warn!(task, step, "the claim was lost; what came of the attempt is dropped");
@@ -113,7 +124,15 @@ async fn watch_over(
         () = shutdown.now.cancelled() => (|_| Report::HandBack, HAND_BACK_GRACE),
     };
     context.cancellation().cancel();
-    let ended = tokio::time::timeout(grace, &mut running).await;
+    let mut ended = tokio::time::timeout(grace, &mut running).await;
+    if ended.is_err() && context.has_effects_under_way() {
+        // What has been sent is not cut off: its receipt would be lost.
+        tokio::select! {
+            () = context.effects_told() => {}
+            () = last_word(shutdown) => {}
+        }
+        ended = tokio::time::timeout(HAND_BACK_GRACE, &mut running).await;
+    }
     running.abort();
     match ended.map(flat) {
         Ok(Ok(output)) => Report::Complete(context.succeeded(output)),
@@ -200,17 +219,14 @@ async fn settle(crew: &Crew, context: &Context, report: Report) -> Answered {
 
 /// Says whether the server has read the report and will not take it. Other errors, such as a
 /// token that is no longer valid, say nothing about the report.
-fn is_refusal(error: &Error) -> bool {
+pub(super) fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Problem(problem) if matches!(problem.status, 400 | 409 | 413 | 422))
 }
 
 /// Repeats one report until it is answered; gives up only when the worker must go.
 async fn offer(crew: &Crew, context: &Context, report: &Report) -> Result<(), Error> {
     let mut backoff = Backoff::new();
-    let last_word = async {
-        crew.shutdown.now.cancelled().await;
-        tokio::time::sleep(LAST_WORD).await;
-    };
+    let last_word = last_word(&crew.shutdown);
     tokio::pin!(last_word);
     loop {
         let error = match report_once(&crew.http, context, report).await {
@@ -227,6 +243,12 @@ async fn offer(crew: &Crew, context: &Context, report: &Report) -> Result<(), Er
             () = &mut last_word => return Err(error),
         }
     }
+}
+
+/// Waits until the worker must go, and a moment more.
+async fn last_word(shutdown: &Shutdown) {
+    shutdown.now.cancelled().await;
+    tokio::time::sleep(LAST_WORD).await;
 }
 
 async fn report_once(http: &Http, context: &Context, report: &Report) -> Result<(), Error> {

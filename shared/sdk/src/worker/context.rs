@@ -1,7 +1,7 @@
 //! What a handler knows of its attempt, and what it can leave there.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use bytes::Bytes;
 use reqwest::Method;
 use serde_json::Value;
 use standfast_protocol::artifacts::ArtifactView;
-use standfast_protocol::claims::{Claim, Holder, Outcome};
+use standfast_protocol::claims::{Claim, FailureClass, Holder, Outcome};
 use standfast_protocol::headers::OCTETS;
 use standfast_protocol::paths::{self, fill};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,7 @@ use super::log_buffer::LogBuffer;
 use crate::checked_bytes::{checked, sha256};
 use crate::client::query_pairs;
 use crate::error::Error;
+use crate::handler::HandlerError;
 use crate::http::{Http, Repeat};
 use crate::testing::Bench;
 
@@ -39,6 +41,17 @@ struct Inner {
     log: LogBuffer,
     cost_usd_micros: AtomicU64,
     notes: Mutex<Notes>,
+    effects: watch::Sender<usize>,
+    over: AtomicBool,
+}
+
+/// An effect that is being sent or told; until it is dropped, its attempt is not reported.
+pub(crate) struct UnderWay(Arc<Inner>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.effects.send_modify(|count| *count -= 1);
+    }
 }
 
 /// Where artifacts come from and go to.
@@ -89,6 +102,8 @@ impl Context {
                 artifacts: Vec::new(),
                 then: Vec::new(),
             }),
+            effects: watch::Sender::new(0),
+            over: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -124,7 +139,8 @@ impl Context {
     }
 
     /// Gives a key that is the same for all attempts of this step in this round, to send along
-    /// with a request that the other side should carry out once.
+    /// with a request that the other side should carry out once. Where it must not happen twice
+    /// whatever fails, use [`Context::effect`], whose key stays the same in every round.
     pub fn idempotency_key(&self) -> String {
         format!("{}/{}/{}", self.task(), self.step(), self.round())
     }
@@ -240,6 +256,39 @@ impl Context {
             }
             Place::Bench(bench) => bench.input(step, name).ok_or_else(missing),
         }
+    }
+
+    /// Says that an effect is being sent or told.
+    pub(crate) fn under_way(&self) -> UnderWay {
+        self.inner.effects.send_modify(|count| *count += 1);
+        UnderWay(Arc::clone(&self.inner))
+    }
+
+    pub(crate) fn has_effects_under_way(&self) -> bool {
+        *self.inner.effects.borrow() > 0
+    }
+
+    /// Waits until no effect is being sent or told.
+    pub(crate) async fn effects_told(&self) {
+        let mut effects = self.inner.effects.subscribe();
+        // The sender lives as long as this context.
+        let _ = effects.wait_for(|count| *count == 0).await;
+    }
+
+    /// Says that the server has ended the attempt: nothing of it is reported.
+    pub(crate) fn end(&self) -> HandlerError {
+        self.inner.over.store(true, Ordering::Relaxed);
+        self.inner.cancel.cancel();
+        let why = "the attempt is over: its task is ending, or a person is needed";
+        HandlerError::new(FailureClass::Cancelled, why)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.inner.over.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.inner.place
     }
 
     pub(crate) fn claim(&self) -> &Claim {

@@ -13,6 +13,7 @@ mod announce;
 mod attempt;
 mod context;
 mod deliveries;
+mod effect;
 mod heart;
 mod log_buffer;
 mod poll;
@@ -42,6 +43,8 @@ use shutdown::Shutdown;
 pub(crate) use attempt::{flat, outcome};
 pub use context::Context;
 pub(crate) use context::Place;
+pub use effect::Effect;
+pub use effect::SendError;
 
 /// The queue of steps that name none.
 const DEFAULT_QUEUE: &str = "default";
@@ -133,7 +136,7 @@ impl Worker {
     }
 
     /// Adds a handler. An attempt may run again after a crash, so what it changes in the outside
-    /// world must bear that.
+    /// world goes through [`Context::effect`], or must bear that.
     pub fn handler<I, O, F, Fut>(mut self, name: impl Into<String>, handler: F) -> Self
     where
         I: DeserializeOwned + Send + 'static,

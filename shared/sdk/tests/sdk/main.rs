@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod client;
+mod effects;
 mod worker;
 
 mod amqp;

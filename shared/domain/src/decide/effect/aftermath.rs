@@ -130,6 +130,7 @@ fn claimed(
         stored: false,
         attempt: claim.attempt,
         worker: claim.worker.clone(),
+        principal: Some(claim.principal.clone()),
         target: plan.and_then(|effect| effect.target.clone()),
         says: plan.and_then(|effect| effect.says.clone()),
     })
