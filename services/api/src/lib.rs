@@ -25,6 +25,7 @@ mod puts;
 mod reads;
 mod routes;
 mod steps;
+mod task_effects;
 mod tasks;
 mod waits;
 mod workers;

@@ -11,7 +11,10 @@ use utoipa::openapi::{ContentBuilder, OpenApi as Document, Ref, RefOr, Response,
 use utoipa::{Modify, OpenApi};
 
 use crate::workers;
-use crate::{admin, answers, artifacts, claims, events, explain, list, logs, puts, steps, tasks};
+use crate::{
+    admin, answers, artifacts, claims, events, explain, list, logs, puts, steps, task_effects,
+    tasks,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -22,7 +25,8 @@ use crate::{admin, answers, artifacts, claims, events, explain, list, logs, puts
     ),
     paths(
         tasks::submit, list::list, tasks::get, explain::explain, tasks::stop, tasks::verify,
-        steps::list, steps::get, logs::log, artifacts::list, artifacts::download,
+        steps::list, steps::get, task_effects::effects, logs::log,
+        artifacts::list, artifacts::download,
         events::events, answers::to_task, answers::to_step,
         workers::announce, claims::claim, claims::heartbeat, claims::complete,
         claims::hand_back, puts::log, puts::artifact,
