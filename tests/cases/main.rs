@@ -4,6 +4,7 @@
 
 mod burst;
 mod crash;
+mod durability;
 mod fidelity;
 mod intake;
 mod names;

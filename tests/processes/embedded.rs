@@ -162,3 +162,43 @@ async fn a_second_process_on_the_folder_is_told_who_holds_it() {
     assert!(text.contains("another process holds it"), "{text}");
     assert!(text.contains(&format!("process {}", first.0.id())), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uncertain_effect_ends_a_run_and_its_answer_lets_it_complete() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path();
+    let effect = json!({ "class": "irreversible", "says": "120.00 EUR to bob" });
+    // Whether the money moved is not known.
+    let script = format!("echo sent >> {}; exit 7", directory.join("ledger").display());
+    let command = ["sh", "-c", &script];
+    let mut plan = plan(&command, json!({ "effect": effect }));
+    plan["steps"].as_array_mut().unwrap().push(json!({
+        "id": "close", "uses": "exec", "needs": ["only"], "with": { "command": ["true"] } }));
+    write(directory, "plan.json", plan);
+    let text = run(directory, &["run", "plan.json"], 4);
+    let task = newest(directory);
+    let happened = format!("standfast answer {task}/only happened --receipt '{{…}}'");
+    let not_happened = format!("standfast answer {task}/only not_happened");
+    assert!(text.contains(&happened) && text.contains(&not_happened), "{text}");
+    assert!(text.contains(&format!("Look for key {task}/only/main/1")), "{text}");
+
+    let text = run(directory, &["effects", &task], 0);
+    assert!(text.starts_with("? only/main · irreversible · uncertain since"), "{text}");
+    assert!(text.contains(&happened) && text.contains("120.00 EUR to bob"), "{text}");
+    let page = binary::json(directory, &["effects", &task], &[0]);
+    assert_eq!(page["effects"][0]["request"]["value"]["command"][0], "sh", "{page}");
+    let text = run(directory, &["explain", &task], 0);
+    assert!(text.contains("exit code 7"), "{text}");
+    assert!(text.contains("happened: close · not_happened: only, close"), "{text}");
+
+    let held = format!("{task}/only");
+    run(directory, &["answer", &held, "happened", "--receipt", r#"{"id": "ch_55"}"#], 0);
+    let text = run(directory, &["run", "--resume", &task], 0);
+    assert!(text.contains("landed    only"), "{text}");
+    let page = binary::json(directory, &["effects", &task], &[0]);
+    assert_eq!(page["effects"][0]["receipt"]["value"], json!({ "id": "ch_55" }), "{page}");
+    let text = run(directory, &["events", &task], 0);
+    assert!(text.contains("main · irreversible · 120.00 EUR to bob · attempt 1"), "{text}");
+    let sent = std::fs::read_to_string(directory.join("ledger")).unwrap();
+    assert_eq!(sent.lines().count(), 1, "it is sent once");
+}

@@ -63,6 +63,36 @@ async fn doctor_wants_a_redis_that_keeps_what_it_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn relaxed_durability_is_shown_and_is_the_operators_to_accept() {
+    let own = Installation::start("30s").await; // its Redis syncs once a second
+    let effect = json!({ "class": "irreversible" });
+    let plan = json!({ "kind": "small", "steps": [
+        { "id": "only", "uses": "exec", "with": { "command": ["true"] }, "effect": effect },
+    ]});
+    let ready = async || {
+        let answer = reqwest::get(format!("{}/readyz", own.url())).await.unwrap();
+        answer.json::<Value>().await.unwrap()
+    };
+    let strict = own.api().await;
+    assert_eq!(ready().await["durability"], "relaxed");
+    let refused = own.client().submit(plan.clone()).await.unwrap_err().to_string();
+    assert!(refused.contains("--accept-relaxed-durability"), "{refused}");
+    drop(strict);
+    let mut command = own.command(&["api"]);
+    command.env("STANDFAST_ACCEPT_RELAXED_DURABILITY", "true");
+    let _lenient = binary::Running::start(command, &own.path().join("api.log"));
+    let task = wait::until("the submission to be taken", async || {
+        own.client().submit(plan.clone()).await.ok()
+    })
+    .await;
+    assert_eq!(ready().await["durability"], "relaxed", "accepting changes nothing about it");
+    let text = own.run(&["effects", &task.id, "--url", &own.url()], 0);
+    assert!(text.starts_with("no effects:"), "{text}");
+    let text = own.run(&["doctor"], 0);
+    assert!(text.contains("warning  durability: relaxed"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_made_listed_and_revoked() {
     let own = Installation::start("30s").await;
     let secret = own.make_token("publisher", "user:ana");

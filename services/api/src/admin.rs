@@ -19,6 +19,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge as Metric;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
+use standfast_engine::Engine;
+use standfast_protocol::health::Durability;
 use standfast_protocol::paths;
 use utoipa::ToSchema;
 
@@ -68,6 +70,7 @@ pub struct Admin {
     checks: Arc<Vec<Arc<dyn Check>>>,
     metrics: Arc<Registry>,
     gauges: Option<Arc<dyn Gauges>>,
+    engine: Option<Engine>,
 }
 
 impl Admin {
@@ -77,7 +80,20 @@ impl Admin {
         metrics: Arc<Registry>,
         gauges: Option<Arc<dyn Gauges>>,
     ) -> Self {
-        Self { checks: Arc::new(checks), metrics, gauges }
+        Self { checks: Arc::new(checks), metrics, gauges, engine: None }
+    }
+
+    /// Says with its checks what the store of an engine survives.
+    pub fn with_durability(self, engine: &Engine) -> Self {
+        Self { engine: Some(engine.clone()), ..self }
+    }
+
+    async fn durability(&self) -> Option<Durability> {
+        let durable = tokio::time::timeout(CHECK_TIME_MAX, self.engine.as_ref()?.is_durable());
+        match durable.await.ok()?.ok()? {
+            true => Some(Durability::Full),
+            false => Some(Durability::Relaxed),
+        }
     }
 }
 
@@ -115,6 +131,10 @@ pub(crate) struct Ready {
     ok: bool,
     /// What was looked at.
     checks: Vec<String>,
+    /// What a write that the store has answered survives; `relaxed` is no fault, but effects
+    /// that need an intent are refused unless the operator has accepted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durability: Option<Durability>,
 }
 
 /// Says whether the process lives.
@@ -139,7 +159,8 @@ pub(crate) async fn ready(admin: &Admin) -> Response {
         return Fail::unavailable(faults.join("; ")).into_response();
     }
     let checks = results.into_iter().map(|(name, _)| name).collect();
-    Json(Ready { ok: true, checks }).into_response()
+    let durability = admin.durability().await;
+    Json(Ready { ok: true, checks, durability }).into_response()
 }
 
 /// Gives what was counted and what is looked up now.

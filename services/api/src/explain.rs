@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::Json;
 use axum::extract::State;
 use standfast_domain::ids::StepId;
-use standfast_domain::record::{Definition, Key, Record};
+use standfast_domain::record::{Definition, EffectClass, Key, Record};
 use standfast_protocol::explain::Explain;
 use standfast_protocol::paths;
 
@@ -14,10 +14,12 @@ use crate::extract::Place;
 use crate::present::explain::{Facts, explain as answer};
 use crate::problems::Fail;
 use crate::reads::{self, Survey};
-use crate::{Api, artifacts};
+use crate::{Api, artifacts, task_effects};
 
 /// Definitions that are read to say what comes next: what is shown needs far fewer.
 const DEFINITIONS_MAX: usize = 200;
+/// Steps to come of which it is looked up whether they declare an effect.
+const STAGED_AMONG_MAX: usize = 200;
 /// How far ahead of the current steps is looked.
 const AHEAD_MAX: usize = 8;
 
@@ -39,12 +41,18 @@ pub(crate) async fn explain(
         true => Vec::new(),
         false => api.registry().workers().await?,
     };
+    let outside = task_effects::outside(&api, &survey.base).await?;
+    let staged_among = pending.len().min(STAGED_AMONG_MAX);
+    let staged = declaring(&api, &survey, &pending[..staged_among]).await?;
     let facts = Facts {
         survey: &survey,
         definitions: &definitions,
         artifacts: &artifacts,
         pending: &pending,
         workers: &workers,
+        outside: &outside,
+        staged: &staged,
+        staged_among,
     };
     Ok(Json(answer(&facts)))
 }
@@ -95,4 +103,15 @@ async fn first_pending(api: &Api, survey: &Survey) -> Result<Vec<StepId>, Fail> 
         }
     }
     Ok(pending)
+}
+
+/// Names those of some steps that declare an effect.
+async fn declaring(api: &Api, survey: &Survey, steps: &[StepId]) -> Result<Vec<StepId>, Fail> {
+    let keys = steps.iter().cloned().map(Key::Definition).collect();
+    let found = reads::of_task(api.engine(), &survey.base.task, keys).await?;
+    let declares = |step: &&StepId| match found.get(&Key::Definition((*step).clone())) {
+        Some(Record::Definition(definition)) => definition.plan.effect_class() != EffectClass::None,
+        _ => false,
+    };
+    Ok(steps.iter().filter(declares).cloned().collect())
 }

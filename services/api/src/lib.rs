@@ -26,6 +26,7 @@ mod puts;
 mod reads;
 mod routes;
 mod steps;
+mod task_effects;
 mod tasks;
 mod waits;
 mod workers;

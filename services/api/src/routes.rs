@@ -13,7 +13,7 @@ use crate::guard::guard;
 use crate::problems::Fail;
 use crate::{
     Api, admin, answers, artifacts, claims, effects, events, explain, list, logs, openapi, puts,
-    steps, tasks, workers,
+    steps, task_effects, tasks, workers,
 };
 
 /// Gives all routes, each behind the guard; no `GET` changes anything.
@@ -25,6 +25,7 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::STEPS, get(steps::list))
         .route(paths::STEP, get(steps::get))
         .route(paths::STEP_LOG, get(logs::log))
+        .route(paths::TASK_EFFECTS, get(task_effects::effects))
         .route(paths::ARTIFACTS, get(artifacts::list))
         .route(paths::ARTIFACT, get(artifacts::download))
         .route(paths::EVENTS, get(events::events))

@@ -3,8 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    answer, api, artifacts, dead, dev, doctor, events, explain, health, list, logs, plan, run,
-    scheduler, steps, stop, submit, token, verify, worker,
+    answer, api, artifacts, dead, dev, doctor, effects, events, explain, health, list, logs, plan,
+    run, scheduler, steps, stop, submit, token, verify, worker,
 };
 
 /// Durable tasks for long-running agents: stopped, they stay stopped; resumed, they do nothing
@@ -34,6 +34,8 @@ pub enum Command {
     Steps(steps::StepsArgs),
     /// Show a task's history
     Events(events::EventsArgs),
+    /// List what a task has changed outside, or may have
+    Effects(effects::EffectsArgs),
     /// Show what a step's attempts wrote
     Logs(logs::LogsArgs),
     /// List a task's artifacts, or fetch one
@@ -65,7 +67,7 @@ pub enum Command {
 /// How the help groups the subcommands. A test holds it to [`Command`].
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["run", "submit", "plan"]),
-    ("Look", &["list", "explain", "steps", "events", "logs", "artifacts"]),
+    ("Look", &["list", "explain", "steps", "events", "effects", "logs", "artifacts"]),
     ("Steer", &["answer", "stop"]),
     ("Serve", &["dev", "api", "scheduler", "worker"]),
     ("Operate", &["verify", "token", "dead", "doctor", "health"]),

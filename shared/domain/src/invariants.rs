@@ -161,7 +161,7 @@ impl<'r> Task<'r> {
     /// The counts of effects equal a recount; what is in flight has an attempt that runs; a task
     /// completes only once it is known of each what became of it.
     fn effects(&self, faults: &mut Vec<String>) {
-        let (mut landed, mut owed) = (0, 0);
+        let (mut all, mut landed, mut owed) = (0, 0, 0);
         for (step, definition) in self.definitions() {
             let none = Effects::new();
             let effects = match self.records.get(&Key::Effects(step.clone())) {
@@ -172,6 +172,7 @@ impl<'r> Task<'r> {
             if (state.effects, state.effects_owed) != (counts.all, counts.owed) {
                 faults.push(format!("step `{step}` counts its effects wrongly: {counts:?}"));
             }
+            all += counts.all;
             landed += counts.landed;
             owed += counts.owed;
             for (name, effect) in effects {
@@ -181,9 +182,11 @@ impl<'r> Task<'r> {
                 }
             }
         }
-        if (self.header.effects_landed, self.header.effects_owed) != (landed, owed) {
-            let said = (self.header.effects_landed, self.header.effects_owed);
-            faults.push(format!("the header counts effects {said:?}, there are {landed}, {owed}"));
+        let header = &self.header;
+        let (said, are) =
+            ((header.effects, header.effects_landed, header.effects_owed), (all, landed, owed));
+        if said != are {
+            faults.push(format!("the header counts effects {said:?}, there are {are:?}"));
         }
         let completed = matches!(self.header.phase, Phase::Ended { ending: Ending::Completed, .. });
         if completed && owed > 0 {

@@ -338,6 +338,12 @@ impl Engine {
         if durability.accepted.load(std::sync::atomic::Ordering::Relaxed) {
             return Ok(true);
         }
+        self.is_durable().await
+    }
+
+    /// Says whether the store syncs each write before it answers.
+    pub async fn is_durable(&self) -> Result<bool, EngineError> {
+        let durability = &self.core().durability;
         let now = self.clock().monotonic();
         let heard = *durability.heard.lock().expect("no panic while held");
         if let Some((at, durable)) = heard

@@ -178,7 +178,7 @@ pub struct NextStep {
 /// What has landed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Landed {
-    /// Confirmed effects, oldest first.
+    /// Confirmed effects, the oldest first, at most 200; the first 20 with their receipts.
     #[serde(default)]
     pub effects: Vec<LandedEffect>,
     /// Artifacts of settled steps.
@@ -200,7 +200,7 @@ pub struct LandedEffect {
     pub target: Option<String>,
     /// When it was confirmed.
     pub at: String,
-    /// What the outside world answered.
+    /// What the outside world answered, where that is known here and fits inline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Value>,
     /// Whether the plan says how to undo it.
@@ -208,16 +208,17 @@ pub struct LandedEffect {
     pub can_be_undone: bool,
 }
 
-/// What is not settled in the outside world.
+/// What is not settled in the outside world. An effect is named by its step, or as `STEP/NAME`
+/// if it is not the one that the plan declares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Open {
-    /// Steps with an effect that has not been sent.
+    /// Steps to come that declare an effect, of the next 200.
     #[serde(default)]
     pub staged: Vec<String>,
-    /// Steps with an effect that may be under way now.
+    /// Effects that may be under way now.
     #[serde(default)]
     pub in_flight: Vec<String>,
-    /// Steps of whose effect it is not known whether it happened.
+    /// Effects of which it is not known whether they have happened.
     #[serde(default)]
     pub uncertain: Vec<String>,
     /// The same as lines.
@@ -233,10 +234,10 @@ pub struct StopNow {
     /// Steps that would not happen.
     #[serde(default)]
     pub will_not_happen: Vec<String>,
-    /// Landed effects that would stay, as step names.
+    /// Landed effects that would stay.
     #[serde(default)]
     pub stays: Vec<String>,
-    /// Steps whose effects a person must still settle.
+    /// Effects that a person must still settle.
     #[serde(default)]
     pub to_settle: Vec<String>,
     /// `finally` steps that would run.

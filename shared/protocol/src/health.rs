@@ -23,7 +23,7 @@ pub struct Health {
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// Each write is on disk before it is acknowledged.
-    Strict,
+    Full,
     /// The last second or so may be lost.
     Relaxed,
 }

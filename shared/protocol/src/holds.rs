@@ -44,9 +44,21 @@ pub struct HoldView {
     /// The possible answers; empty when only time or an event ends it.
     #[serde(default)]
     pub answers: Vec<AnswerView>,
+    /// The effect that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<HeldEffectView>,
     /// The answer to give when there is no reason for another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggested: Option<String>,
+}
+
+/// The effect that a hold is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeldEffectView {
+    /// Its name within the step.
+    pub name: String,
+    /// The key under which the outside world may know it.
+    pub key: String,
 }
 
 /// One possible answer to a hold.

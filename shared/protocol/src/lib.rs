@@ -27,6 +27,7 @@
 //! | `GET /v1/tasks/{id}/steps` | [`StepQuery`] | [`StepPage`] |
 //! | `GET /v1/tasks/{id}/steps/{step}` | | [`StepView`] |
 //! | `GET /v1/tasks/{id}/steps/{step}/log` | [`LogQuery`] | [`LogPage`] |
+//! | `GET /v1/tasks/{id}/effects` | [`EffectQuery`] | [`EffectPage`] |
 //! | `GET /v1/tasks/{id}/artifacts` | | [`ArtifactPage`] |
 //! | `GET /v1/tasks/{id}/artifacts/{step}/{name}` | | the bytes |
 //! | `GET /v1/tasks/{id}/events` | [`EventQuery`]; `Accept` | [`EventPage`] or SSE |
@@ -77,6 +78,8 @@
 //! [`StepPage`]: steps::StepPage
 //! [`StepQuery`]: steps::StepQuery
 //! [`StepView`]: steps::StepView
+//! [`EffectPage`]: task_effects::EffectPage
+//! [`EffectQuery`]: task_effects::EffectQuery
 //! [`StopRequest`]: tasks::StopRequest
 //! [`Stopped`]: tasks::Stopped
 //! [`SubmitRequest`]: tasks::SubmitRequest
@@ -95,6 +98,7 @@ pub mod health;
 pub mod holds;
 pub mod logs;
 pub mod steps;
+pub mod task_effects;
 pub mod tasks;
 pub mod tokens;
 pub mod verify;

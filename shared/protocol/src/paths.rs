@@ -12,6 +12,8 @@ pub const STEPS: &str = "/v1/tasks/{id}/steps";
 pub const STEP: &str = "/v1/tasks/{id}/steps/{step}";
 /// The log of one attempt of a step.
 pub const STEP_LOG: &str = "/v1/tasks/{id}/steps/{step}/log";
+/// What one task has changed outside, or may have.
+pub const TASK_EFFECTS: &str = "/v1/tasks/{id}/effects";
 /// The artifacts of one task.
 pub const ARTIFACTS: &str = "/v1/tasks/{id}/artifacts";
 /// The bytes of one artifact.

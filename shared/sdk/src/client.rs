@@ -13,6 +13,7 @@ use standfast_protocol::holds::{AnswerRequest, Answered};
 use standfast_protocol::logs::{LogPage, LogQuery};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::steps::{StepPage, StepQuery, StepView};
+use standfast_protocol::task_effects::{EffectPage, EffectQuery};
 use standfast_protocol::tasks::{StopRequest, Stopped, SubmitRequest, Submitted};
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskView};
 use standfast_protocol::verify::VerifyReport;
@@ -94,6 +95,12 @@ impl Client {
     /// Reads a step, its output included.
     pub async fn step(&self, task: &str, step: &str) -> Result<StepView, Error> {
         self.read(&fill(paths::STEP, &[task, step])).await
+    }
+
+    /// Lists what a task has changed outside, or may have.
+    pub async fn effects(&self, task: &str, query: &EffectQuery) -> Result<EffectPage, Error> {
+        let call = self.http.call(Method::GET, &fill(paths::TASK_EFFECTS, &[task]));
+        self.http.fetch(call.query(query_pairs(query)?)).await
     }
 
     /// Reads a part of the log of a step's attempt.

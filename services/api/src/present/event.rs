@@ -20,6 +20,7 @@ pub(crate) fn view(event: &Event) -> EventView {
     // What opens a round or adds steps is about the step by which it came.
     let step = text(data.remove("step")).or_else(|| text(data.get("by").cloned()));
     show_times(&mut data);
+    show_intent(&mut data);
     if let Some(Value::Object(hold)) = data.get_mut("hold") {
         show_times(hold);
     }
@@ -43,11 +44,25 @@ fn show_times(data: &mut Map<String, Value>) {
     }
 }
 
+/// Puts what was intended beside the effect's name, and units to its spans.
+fn show_intent(data: &mut Map<String, Value>) {
+    for name in ["window", "request_timeout"] {
+        if let Some(millis) = data.remove(name) {
+            data.insert(format!("{name}_ms"), millis);
+        }
+    }
+    if let Some(Value::Object(intent)) = data.remove("intent") {
+        data.extend(intent);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use standfast_domain::event::Change;
+    use standfast_domain::event::{Change, IntentFact};
     use standfast_domain::hold::{Hold, HoldReason};
-    use standfast_domain::ids::{Principal, StepId};
+    use standfast_domain::ids::{Principal, StepId, WorkerId};
+    use standfast_domain::record::EffectClass;
+    use standfast_domain::time::Span;
 
     use super::*;
 
@@ -65,6 +80,34 @@ mod tests {
         let hold = Hold { due: Some(Time(5)), ..Hold::new(HoldReason::Timer, "m", Time(0)) };
         let view = show(Change::StepHeld { step, hold });
         assert_eq!(view.data["hold"]["due"], "1970-01-01T00:00:00.005Z");
+    }
+
+    #[test]
+    fn an_intent_stands_beside_the_name_of_its_effect() {
+        let intent = IntentFact {
+            class: EffectClass::Irreversible,
+            request_sha256: "ab".to_owned(),
+            stored: false,
+            attempt: 2,
+            worker: WorkerId::new("w").unwrap(),
+            target: Some("bob".to_owned()),
+            says: None,
+        };
+        let view = show(Change::EffectIntended {
+            step: StepId::new("pay").unwrap(),
+            name: "main".to_owned(),
+            generation: 1,
+            intent,
+            window: Span(10_000),
+            request_timeout: Span(30_000),
+        });
+        assert_eq!((view.kind.as_str(), view.step.as_deref()), ("effect_intended", Some("pay")));
+        let expected = serde_json::json!({
+            "name": "main", "generation": 1, "class": "irreversible", "request_sha256": "ab",
+            "attempt": 2, "worker": "w", "target": "bob",
+            "window_ms": 10_000, "request_timeout_ms": 30_000,
+        });
+        assert_eq!(view.data, expected);
     }
 
     #[test]

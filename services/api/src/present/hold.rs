@@ -2,10 +2,20 @@
 
 use standfast_domain::hold::{Answer, Hold, HoldClass as Class, HoldReason};
 use standfast_domain::ids::StepId;
-use standfast_protocol::holds::{AnswerView, HoldClass, HoldView};
+use standfast_domain::record::MAIN_EFFECT;
+use standfast_protocol::holds::{AnswerView, HeldEffectView, HoldClass, HoldView};
 
 use super::text::plain;
 use crate::reads::Base;
+
+/// What an answer is about.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct About<'a> {
+    /// The step; none: the task itself.
+    pub step: Option<&'a StepId>,
+    /// The effect, where it must be named.
+    pub effect: Option<&'a str>,
+}
 
 /// Shows a hold of a step, or of the task itself.
 pub(crate) fn view(base: &Base, step: Option<&StepId>, hold: &Hold) -> HoldView {
@@ -14,10 +24,14 @@ pub(crate) fn view(base: &Base, step: Option<&StepId>, hold: &Hold) -> HoldView 
         Class::Waiting => HoldClass::Waiting,
         Class::Blocked => HoldClass::Blocked,
     };
-    let suggested = match class {
-        HoldClass::Waiting => None,
-        HoldClass::Blocked => answers.first().map(|answer| answer.as_str().to_owned()),
+    let suggested = match (class, hold.reason) {
+        // Which answer is true cannot be known from here.
+        (HoldClass::Waiting, _) | (_, HoldReason::UncertainEffect) => None,
+        (HoldClass::Blocked, _) => answers.first().map(|answer| answer.as_str().to_owned()),
     };
+    let effect = hold.effect.as_ref();
+    let named = effect.map(|effect| effect.name.as_str()).filter(|name| *name != MAIN_EFFECT);
+    let about = About { step, effect: named };
     HoldView {
         step: step.map(StepId::to_string),
         reason: hold.reason.as_str().to_owned(),
@@ -29,8 +43,10 @@ pub(crate) fn view(base: &Base, step: Option<&StepId>, hold: &Hold) -> HoldView 
         ends_by: ends_by(base, hold.reason),
         answers: answers
             .iter()
-            .map(|answer| answer_view(base, step, hold.reason, *answer))
+            .map(|answer| answer_view(base, about, hold.reason, *answer))
             .collect(),
+        effect: effect
+            .map(|effect| HeldEffectView { name: effect.name.clone(), key: effect.key.clone() }),
         suggested,
     }
 }
@@ -51,32 +67,32 @@ fn ends_by(base: &Base, reason: HoldReason) -> Vec<String> {
     by
 }
 
-fn answer_view(
+/// Shows an answer.
+pub(crate) fn answer_view(
     base: &Base,
-    step: Option<&StepId>,
+    about: About<'_>,
     reason: HoldReason,
     answer: Answer,
 ) -> AnswerView {
     AnswerView {
         answer: answer.as_str().to_owned(),
-        command: command(base, step, answer),
-        effect: effect(step, reason, answer),
+        command: command(base, about, answer),
+        effect: effect(about.step, reason, answer),
     }
 }
 
 /// Writes the command that gives an answer.
-fn command(base: &Base, step: Option<&StepId>, answer: Answer) -> String {
-    let receipt = match answer {
-        Answer::Happened => " --receipt '{…}'",
-        Answer::Retry
-        | Answer::Skip
-        | Answer::NotHappened
-        | Answer::Keep
-        | Answer::SendAlso
-        | Answer::Stop => "",
+fn command(base: &Base, about: About<'_>, answer: Answer) -> String {
+    let named = about.effect.map_or_else(String::new, |name| format!(" --effect {name}"));
+    let rest = match answer {
+        Answer::Happened => format!("{named} --receipt '{{…}}'"),
+        Answer::NotHappened => named,
+        Answer::Retry | Answer::Skip | Answer::Keep | Answer::SendAlso | Answer::Stop => {
+            String::new()
+        }
     };
-    match step {
-        Some(step) => format!("standfast answer {}/{step} {answer}{receipt}", base.task),
+    match about.step {
+        Some(step) => format!("standfast answer {}/{step} {answer}{rest}", base.task),
         None => format!("standfast answer {} {answer}", base.task),
     }
 }
@@ -123,6 +139,7 @@ fn effect(step: Option<&StepId>, reason: HoldReason, answer: Answer) -> String {
 
 #[cfg(test)]
 mod tests {
+    use standfast_domain::hold::HeldEffect;
     use standfast_domain::time::Time;
 
     use super::super::task::tests::base;
@@ -141,6 +158,28 @@ mod tests {
         let task = &base.task;
         assert_eq!(commands[0], format!("standfast answer {task}/pay retry"));
         assert_eq!(commands.len(), 3);
+    }
+
+    #[test]
+    fn a_hold_of_an_effect_names_it_and_suggests_neither_answer() {
+        let (base, step) = (base(), StepId::new("pay").unwrap());
+        for (name, named) in [(MAIN_EFFECT, ""), ("mail", " --effect mail")] {
+            let key = format!("K/pay/{name}/1");
+            let effect = HeldEffect { name: name.to_owned(), key, request_sha256: None };
+            let hold = Hold::new(HoldReason::UncertainEffect, "sent or not", Time(0));
+            let view = view(&base, Some(&step), &Hold { effect: Some(effect), ..hold });
+            let effect = view.effect.unwrap();
+            assert_eq!((effect.name.as_str(), view.suggested), (name, None));
+            assert_eq!(effect.key, format!("K/pay/{name}/1"));
+            let commands = view.answers.iter().map(|answer| answer.command.as_str());
+            let start = format!("standfast answer {}/pay", base.task);
+            let expected = [
+                format!("{start} happened{named} --receipt '{{…}}'"),
+                format!("{start} not_happened{named}"),
+                format!("{start} stop"),
+            ];
+            assert_eq!(commands.collect::<Vec<_>>(), expected);
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(crate) fn is_live(state: &Record) -> bool {
 }
 
 /// Says whether the task's life has gone past a step: it will not run any more.
-fn is_past(phase: &Phase, finally: bool) -> bool {
+pub(crate) fn is_past(phase: &Phase, finally: bool) -> bool {
     match phase {
         Phase::Main => false,
         Phase::Closing { .. } | Phase::Finally { .. } => !finally,

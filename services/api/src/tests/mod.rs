@@ -7,6 +7,7 @@ mod history;
 mod listing;
 mod strange;
 mod submission;
+mod task_effects;
 mod work;
 
 use std::sync::Arc;

@@ -6,6 +6,7 @@ pub mod artifacts;
 pub mod dead;
 pub mod dev;
 pub mod doctor;
+pub mod effects;
 pub mod events;
 pub mod explain;
 pub mod health;
@@ -64,6 +65,7 @@ async fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Explain(args) => interruptible(explain::execute(args)).await,
         Command::Steps(args) => interruptible(steps::execute(args)).await,
         Command::Events(args) => interruptible(events::execute(args)).await,
+        Command::Effects(args) => interruptible(effects::execute(args)).await,
         Command::Logs(args) => interruptible(logs::execute(args)).await,
         Command::Artifacts(args) => interruptible(artifacts::execute(args)).await,
         Command::Answer(args) => interruptible(answer::execute(args)).await,

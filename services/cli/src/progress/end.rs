@@ -129,6 +129,15 @@ mod tests {
     }
 
     #[test]
+    fn an_uncertain_effect_ends_with_the_commands_that_settle_it() {
+        let mut ended = ended(TaskState::Blocked, Exit::NeedsPerson);
+        ended.task.holds = vec![samples::uncertain("pay")];
+        let resume = "standfast run --resume t2c-81hx0q0000000";
+        let lines = ended.reasons("", Some(resume), &terminal(100));
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
     fn a_failure_names_its_step() {
         let mut ended = ended(TaskState::Failed, Exit::Failed);
         let mut failure = samples::failure("permanent", "exit code 2\u{1b}");

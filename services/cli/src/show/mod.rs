@@ -1,6 +1,7 @@
 //! What a person is shown, as pure functions from wire values to lines.
 
 pub mod artifacts;
+pub mod effects;
 pub mod events;
 pub mod explain;
 pub mod holds;

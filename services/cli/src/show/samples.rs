@@ -1,11 +1,13 @@
 //! Wire values for the tests of what is shown.
 
+use serde_json::json;
 use standfast_protocol::artifacts::ArtifactView;
 use standfast_protocol::explain::{
     Explain, ExplainedTask, Landed, Next, Open, Stands, StopNow, Why,
 };
-use standfast_protocol::holds::{AnswerView, HoldClass, HoldView};
+use standfast_protocol::holds::{AnswerView, HeldEffectView, HoldClass, HoldView};
 use standfast_protocol::steps::{StepState, StepView};
+use standfast_protocol::task_effects::{EffectStanding, EffectView, Exchange};
 use standfast_protocol::tasks::{FailureView, StepCounts, TaskState, TaskView};
 
 /// A task that changed twelve minutes ago.
@@ -82,7 +84,62 @@ pub fn hold(step: &str, reason: &str) -> HoldView {
         then: Some("fail".to_owned()),
         ends_by: vec!["user:ana".to_owned(), "group:finance".to_owned()],
         answers: vec![answer("skip", "goes on without it"), answer("retry", "tries it again")],
+        effect: None,
         suggested: Some("retry".to_owned()),
+    }
+}
+
+/// A hold for an effect of which nobody knows whether it has happened.
+pub fn uncertain(step: &str) -> HoldView {
+    let key = format!("t2c-81hx0q0000000/{step}/main/1");
+    HoldView {
+        message: format!("120.00 EUR to bob: no answer kept. Look for key {key}"),
+        deadline: None,
+        then: None,
+        answers: effect(step, EffectStanding::Uncertain).answers,
+        effect: Some(HeldEffectView { name: "main".to_owned(), key }),
+        suggested: None,
+        ..hold(step, "uncertain_effect")
+    }
+}
+
+/// An effect of twelve minutes ago.
+pub fn effect(step: &str, standing: EffectStanding) -> EffectView {
+    let answer = |word: &str, rest: &str, effect: &str| AnswerView {
+        answer: word.to_owned(),
+        command: format!("standfast answer t2c-81hx0q0000000/{step} {word}{rest}"),
+        effect: effect.to_owned(),
+    };
+    let answers = vec![
+        answer("happened", " --receipt '{…}'", "takes it as done"),
+        answer("not_happened", "", "sends the stored request, under the same key"),
+    ];
+    let value = |value| Some(Exchange { value: Some(value), blob: None });
+    EffectView {
+        step: step.to_owned(),
+        name: "main".to_owned(),
+        class: "irreversible".to_owned(),
+        generation: 1,
+        key: format!("t2c-81hx0q0000000/{step}/main/1"),
+        standing,
+        how: (standing == EffectStanding::NotLanded).then(|| "refused".to_owned()),
+        since: "2026-11-29T14:02:11.000Z".to_owned(),
+        intended_at: "2026-11-29T14:01:40.000Z".to_owned(),
+        send_before: "2026-11-29T14:01:50.000Z".to_owned(),
+        settled_by: "2026-11-29T14:02:20.000Z".to_owned(),
+        worker: "w-9d".to_owned(),
+        attempt: 1,
+        target: Some("https://pay.example/refunds".to_owned()),
+        says: Some("120.00 EUR to bob".to_owned()),
+        request_sha256: "9f31".repeat(16),
+        request: value(json!({"method": "POST", "url": "https://pay.example/refunds"})),
+        receipt: match standing {
+            EffectStanding::Landed => value(json!({"id": "h_55"})),
+            EffectStanding::InFlight | EffectStanding::Uncertain | EffectStanding::NotLanded => {
+                None
+            }
+        },
+        answers: if standing == EffectStanding::Uncertain { answers } else { Vec::new() },
     }
 }
 

@@ -318,6 +318,7 @@ mod tests {
         for check in ["store", "write", "broker", "worker", "scheduler"] {
             assert!(text.contains(check), "{check} is missing in {text}");
         }
+        assert!(text.contains(r#""durability":"full""#), "{text}");
         own.close().await;
     }
 

@@ -77,16 +77,25 @@ async fn store_health(engine: &Engine) -> Vec<DoctorCheck> {
 }
 
 fn health_checks(health: StoreHealth) -> Vec<DoctorCheck> {
-    let durable = match health.durable {
-        true => "each write is on disk before it is answered",
-        false => "the last second or so may be lost at a power cut",
-    };
-    let mut checks = vec![fine("store", format!("{}; {durable}", health.product))];
+    let mut checks = vec![fine("store", health.product), durability(health.durable)];
     let fault = |found| problem("store", Severity::Error, found, "");
     let warning = |found| problem("store", Severity::Warning, found, "");
     checks.extend(health.faults.into_iter().map(fault));
     checks.extend(health.warnings.into_iter().map(warning));
     checks
+}
+
+/// Says what a write survives, and which steps are refused for it.
+fn durability(durable: bool) -> DoctorCheck {
+    if durable {
+        return fine("durability", "full: each write is on disk before it is answered".to_owned());
+    }
+    let found = "relaxed: the last second or so may be lost at a crash of the store's host, so \
+                 steps with checkable and irreversible effects are refused";
+    let advice = "set `appendonly yes` and `appendfsync always` in Redis; or accept that such an \
+                  effect may happen twice: start api, scheduler and workers with \
+                  --accept-relaxed-durability";
+    problem("durability", Severity::Warning, found.to_owned(), advice)
 }
 
 async fn clock(engine: &Engine) -> DoctorCheck {
@@ -205,10 +214,15 @@ mod tests {
         };
         let checks = health_checks(health);
         let severities: Vec<_> = checks.iter().map(|check| (check.ok, check.severity)).collect();
-        let expected =
-            [(true, Severity::Info), (false, Severity::Error), (false, Severity::Warning)];
+        let expected = [
+            (true, Severity::Info),
+            (false, Severity::Warning),
+            (false, Severity::Error),
+            (false, Severity::Warning),
+        ];
         assert_eq!(severities, expected);
-        assert!(checks[0].found.contains("may be lost"));
+        assert!(checks[1].found.contains("may be lost"));
+        assert!(checks[1].advice.contains("--accept-relaxed-durability"));
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -223,6 +237,6 @@ mod tests {
         let checks = store(&args, Some(&blobs), true).await;
         assert!(checks.iter().all(|check| check.ok), "{checks:?}");
         let names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
-        assert_eq!(names[..4], ["store", "clock", "blobs", "index tasks"]);
+        assert_eq!(names[..5], ["store", "durability", "clock", "blobs", "index tasks"]);
     }
 }

@@ -57,6 +57,10 @@ pub struct InstallationArgs {
     /// Where the blobs are, a folder that all processes share
     #[arg(long, env = "STANDFAST_BLOBS", value_name = "URL", hide_env_values = true)]
     blobs: String,
+    /// Take plans with checkable and irreversible effects although Redis answers before a write
+    /// is on disk: what it loses at a crash of its host may then be sent twice
+    #[arg(long, env = "STANDFAST_ACCEPT_RELAXED_DURABILITY", hide_env_values = true)]
+    accept_relaxed_durability: bool,
     #[command(flatten)]
     admin: AdminArgs,
     #[command(flatten)]
@@ -94,6 +98,9 @@ impl Process {
         let rabbit = Arc::new(broker);
         let broker: Arc<dyn Broker> = rabbit.clone();
         let parts = Parts::start(store, broker, &args.blobs, allow_private_addresses).await?;
+        if args.accept_relaxed_durability {
+            parts.engine.accept_relaxed_durability();
+        }
         let (shutdown, hurry) = (CancellationToken::new(), CancellationToken::new());
         tokio::spawn(pass_on(interrupts, shutdown.clone(), hurry.clone()));
         let watched = Watched { rabbit: Some(rabbit), ..Watched::engine(&parts.engine) };

@@ -125,6 +125,7 @@ fn update(view: &mut View, step: &StepId, change: impl FnOnce(&mut Effects)) -> 
         state.effects_owed = now.owed;
     })?;
     view.edit_header(|header| {
+        header.effects = (header.effects + now.all).saturating_sub(was.all);
         header.effects_owed = (header.effects_owed + now.owed).saturating_sub(was.owed);
         header.effects_landed = (header.effects_landed + now.landed).saturating_sub(was.landed);
     })

@@ -168,6 +168,9 @@ pub struct Header {
     /// What attempts have cost, in micro-dollars.
     #[serde(default, skip_serializing_if = "is_zero_u64")]
     pub cost_usd_micros: u64,
+    /// Effects that its steps have recorded, by name: without any, nobody looks for one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub effects: u32,
     /// Effects that have happened, each generation of its own.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub effects_landed: u32,
@@ -230,6 +233,7 @@ impl Header {
             skipped: 0,
             attempts: 0,
             cost_usd_micros: 0,
+            effects: 0,
             effects_landed: 0,
             effects_owed: 0,
             round: 1,

@@ -1,5 +1,6 @@
 //! The six questions, answered as facts and as lines to show.
 
+mod effects;
 mod next;
 mod stop;
 mod why;
@@ -7,24 +8,31 @@ mod why;
 use std::collections::{BTreeMap, BTreeSet};
 
 use standfast_domain::ids::StepId;
-use standfast_domain::outcome::FailureClass;
 use standfast_domain::record::Definition;
 use standfast_domain::time::Time;
 use standfast_engine::registry::WorkerInfo;
 use standfast_protocol::artifacts::ArtifactView;
-use standfast_protocol::explain::{CurrentStep, Explain, ExplainedTask, Landed, Open, Stands};
+use standfast_protocol::explain::{CurrentStep, Explain, ExplainedTask, Stands};
 use standfast_protocol::holds::HoldClass;
 use standfast_protocol::steps::StepState;
 use standfast_protocol::tasks::{StepCounts, TaskState, TaskView};
 
-use super::text::{bytes, clock, count, line, money, names, plain, span};
+use super::effect::Seen;
+use super::text::{clock, count, line, money, names, span};
 use super::{step, task};
 use crate::reads::{Live, Survey};
 
 /// Names that a list of the answers holds.
 pub(crate) const SHOWN_MAX: usize = 20;
-/// Artifacts that are named one by one.
-const ARTIFACTS_SHOWN: usize = 8;
+
+/// What a task's effects have done outside, or may have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outside {
+    /// In flight or uncertain, in the order of the plan.
+    pub open: Vec<Seen>,
+    /// Landed, oldest first.
+    pub landed: Vec<Seen>,
+}
 
 /// What the answers are made of.
 pub(crate) struct Facts<'a> {
@@ -35,6 +43,11 @@ pub(crate) struct Facts<'a> {
     /// The first of the plan's steps that are not settled.
     pub pending: &'a [StepId],
     pub workers: &'a [WorkerInfo],
+    pub outside: &'a Outside,
+    /// Of the first of the plan's steps that are not settled: those that declare an effect.
+    pub staged: &'a [StepId],
+    /// Among how many of them was looked.
+    pub staged_among: usize,
 }
 
 /// Answers all six.
@@ -45,8 +58,8 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Explain {
         stands: stands(facts, &view),
         why: why::why(facts, &view),
         next: next::next(facts, &view),
-        landed: landed(facts),
-        open: open(facts),
+        landed: effects::landed(facts),
+        open: effects::open(facts, &view.holds),
         stop_now: stop::stop_now(facts, &view),
     }
 }
@@ -203,42 +216,6 @@ fn counted(counts: &StepCounts) -> String {
     ];
     let some = each.iter().filter(|(number, _)| *number > 0);
     some.map(|(number, word)| format!("{number} {word}")).collect::<Vec<_>>().join(", ")
-}
-
-fn landed(facts: &Facts<'_>) -> Landed {
-    let artifacts = facts.artifacts;
-    let mut text: Vec<String> = artifacts
-        .iter()
-        .take(ARTIFACTS_SHOWN)
-        .map(|artifact| {
-            format!("{}: {} {}", artifact.step, plain(&artifact.name), bytes(artifact.bytes))
-        })
-        .collect();
-    match artifacts.len().saturating_sub(ARTIFACTS_SHOWN) {
-        0 => {}
-        more => text.push(format!("and {more} more artifacts")),
-    }
-    if text.is_empty() {
-        text.push("no artifacts; what handlers changed elsewhere stands in their logs".to_owned());
-    }
-    Landed { effects: Vec::new(), artifacts: artifacts.to_vec(), text }
-}
-
-/// A running attempt may be changing something now; of one that was lost it is not known.
-fn open(facts: &Facts<'_>) -> Open {
-    let in_flight = facts.running();
-    let lost = |live: &&Live| {
-        let failure = live.state.failure.as_ref();
-        live.claim.is_none() && failure.is_some_and(|last| last.class == FailureClass::Lost)
-    };
-    let uncertain: Vec<String> =
-        facts.survey.live.iter().filter(lost).map(|live| live.step.to_string()).collect();
-    let text = vec![format!(
-        "staged: none · in flight: {} · uncertain: {}",
-        names(&in_flight),
-        names(&uncertain)
-    )];
-    Open { staged: Vec::new(), in_flight, uncertain, text }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! 3: what comes next, by itself or on each answer.
 
-use standfast_domain::hold::HoldReason;
+use standfast_domain::hold::{Answer, HoldReason};
 use standfast_domain::ids::StepId;
 use standfast_domain::record::Status;
 use standfast_domain::time::Time;
@@ -28,7 +28,7 @@ pub(super) fn next(facts: &Facts<'_>, view: &TaskView) -> Next {
                     after.into_iter().filter(|step| !moving.contains(step)).collect::<Vec<_>>(),
                 );
             }
-            Some(_) => text.push(after_answers(&live.step, after, &mut steps)),
+            Some(reason) => text.push(after_answers(reason, &live.step, after, &mut steps)),
         }
     }
     if !moving.is_empty() {
@@ -51,17 +51,31 @@ pub(super) fn next(facts: &Facts<'_>, view: &TaskView) -> Next {
     Next { steps, at: at.map(Time::rfc3339), text }
 }
 
-/// Says what follows on each answer to a failed step.
-fn after_answers(step: &StepId, after: Vec<StepId>, steps: &mut Vec<NextStep>) -> String {
+/// Says what follows on each answer to a held step.
+fn after_answers(
+    reason: HoldReason,
+    step: &StepId,
+    after: Vec<StepId>,
+    steps: &mut Vec<NextStep>,
+) -> String {
     let after: Vec<String> = after.iter().map(StepId::to_string).collect();
     let again: Vec<String> =
         std::iter::once(step.to_string()).chain(after.iter().cloned()).collect();
-    for (answer, list) in [("retry", &again), ("skip", &after)] {
-        steps.extend(
-            list.iter().map(|name| NextStep { step: name.clone(), after: Some(answer.to_owned()) }),
-        );
+    let each = match reason {
+        HoldReason::UncertainEffect => [(Answer::Happened, &after), (Answer::NotHappened, &again)],
+        HoldReason::EffectChanged => [(Answer::Keep, &after), (Answer::SendAlso, &again)],
+        HoldReason::Timer
+        | HoldReason::Paused
+        | HoldReason::Failures
+        | HoldReason::WorkerDied
+        | HoldReason::Verification => [(Answer::Retry, &again), (Answer::Skip, &after)],
+    };
+    for (answer, list) in each {
+        let after = Some(answer.to_string());
+        steps.extend(list.iter().map(|name| NextStep { step: name.clone(), after: after.clone() }));
     }
-    format!("retry: {} · skip: {}", names(&again), names(&after))
+    let each = each.map(|(answer, list)| format!("{answer}: {}", names(list)));
+    each.join(" · ")
 }
 
 /// Finds the next moment at which a clock moves the task.

@@ -6,19 +6,22 @@ use standfast_protocol::explain::StopNow;
 use standfast_protocol::tasks::TaskView;
 
 use super::super::text::names;
-use super::{Facts, SHOWN_MAX};
+use super::{Facts, SHOWN_MAX, effects};
 
 /// Says what `stop` with mode `halt` would do.
 pub(super) fn stop_now(facts: &Facts<'_>, view: &TaskView) -> StopNow {
     let base = &facts.survey.base;
+    let stays = effects::labels(facts.outside.landed.iter());
+    let to_settle = effects::labels(effects::to_settle(facts));
+    let outside = outside_line(&stays, &to_settle);
     let nothing = |text: String| StopNow {
         told_to_end: Vec::new(),
         will_not_happen: Vec::new(),
-        stays: Vec::new(),
-        to_settle: Vec::new(),
+        stays: stays.clone(),
+        to_settle: to_settle.clone(),
         finally: Vec::new(),
         command: None,
-        text: vec![text],
+        text: std::iter::once(text).chain(outside.clone()).collect(),
     };
     if view.state.is_ended() {
         return nothing("nothing: it has ended".to_owned());
@@ -47,11 +50,11 @@ pub(super) fn stop_now(facts: &Facts<'_>, view: &TaskView) -> StopNow {
         names(&will_not_happen),
     )];
     text.push("what succeeded stays, with its artifacts".to_owned());
+    text.extend(outside);
     if !finally.is_empty() {
         text.push(format!("then finally: {}", names(&finally)));
     }
     text.push(command.clone());
-    let (stays, to_settle) = (Vec::new(), Vec::new());
     StopNow {
         told_to_end,
         will_not_happen,
@@ -60,5 +63,17 @@ pub(super) fn stop_now(facts: &Facts<'_>, view: &TaskView) -> StopNow {
         finally,
         command: Some(command),
         text,
+    }
+}
+
+/// Says what a stop leaves outside: what landed stays, what is uncertain is still to be settled.
+fn outside_line(stays: &[String], to_settle: &[String]) -> Option<String> {
+    let landed = format!("landed effects stay: {}", names(stays));
+    let left = format!("uncertain ones stay to be settled by a person: {}", names(to_settle));
+    match (stays.is_empty(), to_settle.is_empty()) {
+        (true, true) => None,
+        (false, true) => Some(landed),
+        (true, false) => Some(left),
+        (false, false) => Some(format!("{landed} · {left}")),
     }
 }

@@ -1,10 +1,16 @@
 //! What a person sees, line by line.
 
-use standfast_domain::hold::{Hold, HoldReason};
-use standfast_domain::ids::{HandlerName, Queue};
+use serde_json::json;
+use standfast_domain::hold::{HeldEffect, Hold, HoldReason};
+use standfast_domain::ids::{HandlerName, Queue, WorkerId};
+use standfast_domain::outcome::FailureClass;
 use standfast_domain::plan::{Retry, StepPlan, Timeouts, Uses};
-use standfast_domain::record::{Dependent, Status, StepState as Stored};
+use standfast_domain::record::{
+    Dependent, Effect, EffectClass, Ending, LastFailure, MAIN_EFFECT, Payload, Phase, Standing,
+    Status, StepState as Stored,
+};
 
+use super::super::effect::{Exchanged, Touched};
 use super::super::task::tests::base;
 use super::*;
 
@@ -45,6 +51,48 @@ fn definition(name: &str, dependents: &[&str]) -> (StepId, Definition) {
 }
 
 fn lines(status: Status, edit: impl FnOnce(&mut Survey)) -> String {
+    with_effects(status, Outside::default(), edit)
+}
+
+/// An effect of 100 s ago, in flight unless it is edited.
+fn effect(step: &str, edit: impl FnOnce(&mut Effect)) -> Seen {
+    let mut effect = Effect {
+        class: EffectClass::Irreversible,
+        generation: 1,
+        standing: Standing::InFlight,
+        request_sha256: String::new(),
+        request_attempt: None,
+        attempt: 1,
+        worker: WorkerId::new("w-9d").unwrap(),
+        intended_at: Time(620_000),
+        send_before: Time(630_000),
+        settled_by: Time(660_000),
+        target: None,
+        says: Some("120.00 EUR to bob".to_owned()),
+    };
+    edit(&mut effect);
+    let (name, exchanged) = (MAIN_EFFECT.to_owned(), Exchanged::default());
+    Seen { step: id(step), name, effect, answers: Vec::new(), exchanged }
+}
+
+/// A hold of the step `pay` for its effect.
+fn hold_for(reason: HoldReason) -> Hold {
+    let effect = HeldEffect {
+        name: MAIN_EFFECT.to_owned(),
+        key: "TASK/pay/main/1".to_owned(),
+        request_sha256: None,
+    };
+    Hold { effect: Some(effect), ..Hold::new(reason, "it may have happened", Time(650_000)) }
+}
+
+/// The answers that are open while it is not known whether `seen` has happened.
+fn uncertain(seen: Seen, over: bool) -> Seen {
+    let effects = BTreeMap::from([(seen.name.clone(), seen.effect.clone())]);
+    let touched = Touched { step: seen.step.clone(), effects, running: false, over };
+    Seen { answers: touched.answers(&base(), &seen.name, &seen.effect), ..seen }
+}
+
+fn with_effects(status: Status, outside: Outside, edit: impl FnOnce(&mut Survey)) -> String {
     let mut base = base();
     base.header.started = true;
     base.header.succeeded = 1;
@@ -60,12 +108,19 @@ fn lines(status: Status, edit: impl FnOnce(&mut Survey)) -> String {
     survey.now = Time(720_000);
     edit(&mut survey);
     let definitions = BTreeMap::from([definition("pay", &["mail"]), definition("mail", &[])]);
+    let staged = [id("mail"), id("pay")];
     let facts = Facts {
         survey: &survey,
         definitions: &definitions,
         artifacts: &[],
         pending: &[id("pay"), id("mail")],
         workers: &[],
+        staged: match outside.open.is_empty() && outside.landed.is_empty() {
+            true => &[],
+            false => &staged,
+        },
+        staged_among: 2,
+        outside: &outside,
     };
     explain(&facts).lines().join("\n").replace(survey.base.task.as_str(), "TASK")
 }
@@ -83,7 +138,7 @@ fn a_held_step_shows_its_answers() {
                   standfast answer TASK/pay stop   (stops the whole task: halt)
     3 Next      retry: pay, mail · skip: mail
                 finally: tidy
-    4 Landed    no artifacts; what handlers changed elsewhere stands in their logs
+    4 Landed    no effects, no artifacts; what handlers changed without declaring it stands in their logs
     5 Open      staged: none · in flight: none · uncertain: none
     6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
                 what succeeded stays, with its artifacts
@@ -102,11 +157,109 @@ fn a_ready_step_without_a_worker_says_so() {
                 start one: standfast worker --queue default
     3 Next      then: mail
                 finally: tidy
-    4 Landed    no artifacts; what handlers changed elsewhere stands in their logs
+    4 Landed    no effects, no artifacts; what handlers changed without declaring it stands in their logs
     5 Open      staged: none · in flight: none · uncertain: none
     6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
                 what succeeded stays, with its artifacts
                 then finally: tidy
                 standfast stop TASK --mode halt
     ");
+}
+
+#[test]
+fn an_uncertain_effect_says_what_to_look_for_and_how_to_answer() {
+    let since = Time(650_000);
+    let mut pay = effect("pay", |effect| effect.standing = Standing::Uncertain { since });
+    let request = json!({"method": "POST", "url": "https://pay.example/refunds?token=x"});
+    pay.exchanged.request = Some(Payload::Inline(request));
+    let mut reserve = effect("reserve", |effect| {
+        let (at, receipt_sha256) = (Time(610_000), String::new());
+        effect.standing = Standing::Landed { at, receipt_sha256, output_round: None };
+        effect.says = Some("hold the amount".to_owned());
+    });
+    reserve.exchanged.receipt = Some(Payload::Inline(json!({"id": "h_55"})));
+    let outside = Outside { open: vec![uncertain(pay, false)], landed: vec![reserve] };
+    let status = Status::Held { hold: hold_for(HoldReason::UncertainEffect) };
+    let lines = with_effects(status, outside, |survey| {
+        survey.base.header.effects_landed = 1;
+        let (class, message) = (FailureClass::Lost, "its worker fell silent".to_owned());
+        let failure = LastFailure { class, message, attempt: 1, at: Time(650_000) };
+        survey.live[0].state.failure = Some(failure);
+    });
+    insta::assert_snapshot!(lines, @r#"
+    refund TASK · blocked: uncertain_effect since 00:00:00Z (12 min) · owner user:ana
+    1 Stands    step 2 of 4 `pay`; 1 succeeded, 1 held, 2 pending · 0 attempts, $0.00
+    2 Why       POST https://pay.example/refunds may have been sent from 00:10:20Z on (attempt 1, worker w-9d).
+                The worker fell silent and lost the attempt at 00:10:50Z, no answer kept.
+                Whether it happened (120.00 EUR to bob) cannot be known from here; it is not sent again by itself. No deadline.
+                user:ana or group:finance can end it. Look for key TASK/pay/main/1, then one of:
+                  standfast answer TASK/pay happened --receipt '{…}'  (takes it as done; `pay` goes on without sending it again)
+                  standfast answer TASK/pay not_happened              (takes it as not done; `pay` sends the stored request, under the same key)
+    3 Next      happened: mail · not_happened: pay, mail
+                finally: tidy
+    4 Landed    reserve: hold the amount at 00:10:10Z · receipt {"id":"h_55"}
+    5 Open      staged: mail · in flight: none · uncertain: pay
+    6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
+                what succeeded stays, with its artifacts
+                landed effects stay: reserve · uncertain ones stay to be settled by a person: pay
+                then finally: tidy
+                standfast stop TASK --mode halt
+    "#);
+}
+
+#[test]
+fn a_changed_request_asks_whether_to_keep_or_to_send_too() {
+    let pay = effect("pay", |effect| {
+        let (at, receipt_sha256) = (Time(610_000), String::new());
+        effect.standing = Standing::Landed { at, receipt_sha256, output_round: Some(1) };
+    });
+    let outside = Outside { open: Vec::new(), landed: vec![pay] };
+    let status = Status::Held { hold: hold_for(HoldReason::EffectChanged) };
+    let lines = with_effects(status, outside, |survey| survey.base.header.effects_landed = 2);
+    insta::assert_snapshot!(lines, @r#"
+    refund TASK · blocked: effect_changed since 00:00:00Z (12 min) · owner user:ana
+    1 Stands    step 2 of 4 `pay`; 1 succeeded, 1 held, 2 pending · 0 attempts, $0.00
+    2 Why       `pay` would now send another request than the one that happened at 00:10:10Z, under key TASK/pay/main/1.
+                That was: 120.00 EUR to bob. Nothing is sent by itself. No deadline.
+                user:ana or group:finance can end it; one of:
+                  standfast answer TASK/pay keep       (`pay` goes on with the receipt of what was sent before)
+                  standfast answer TASK/pay send_also  (`pay` sends the changed request too, under a key of its own)
+                  standfast answer TASK/pay stop       (stops the whole task: halt)
+    3 Next      keep: mail · send_also: pay, mail
+                finally: tidy
+    4 Landed    pay: 120.00 EUR to bob at 00:10:10Z · its receipt is kept
+                and 1 more: standfast effects TASK
+    5 Open      staged: mail · in flight: none · uncertain: none
+    6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
+                what succeeded stays, with its artifacts
+                landed effects stay: pay
+                then finally: tidy
+                standfast stop TASK --mode halt
+    "#);
+}
+
+#[test]
+fn a_task_that_was_stopped_still_says_what_is_to_be_settled() {
+    let since = Time(650_000);
+    let pay = effect("pay", |effect| effect.standing = Standing::Uncertain { since });
+    let outside = Outside { open: vec![uncertain(pay, true)], landed: Vec::new() };
+    let status = Status::Held { hold: hold_for(HoldReason::UncertainEffect) };
+    let lines = with_effects(status, outside, |survey| {
+        let (ending, at) = (Ending::Cancelled, Time(700_000));
+        survey.base.header.phase = Phase::Ended { ending, at };
+        survey.base.header.state = survey.base.header.shown();
+    });
+    insta::assert_snapshot!(lines, @r#"
+    refund TASK · cancelled since 00:00:00Z (12 min) · owner user:ana
+    1 Stands    4 steps; 1 succeeded, 3 cancelled · 0 attempts, $0.00
+    2 Why       it is cancelled and stays so
+    3 Next      nothing: it has ended
+    4 Landed    no effects, no artifacts; what handlers changed without declaring it stands in their logs
+    5 Open      staged: none · in flight: none · uncertain: pay
+                pay: 120.00 EUR to bob; look for key TASK/pay/main/1, then:
+                  standfast answer TASK/pay happened --receipt '{…}'  (for the record: nothing more is sent)
+                  standfast answer TASK/pay not_happened              (for the record: nothing more is sent)
+    6 Stop now  nothing: it has ended
+                uncertain ones stay to be settled by a person: pay
+    "#);
 }

@@ -10,7 +10,7 @@ use standfast_protocol::tasks::TaskView;
 
 use super::super::step;
 use super::super::text::{clock, line};
-use super::{Facts, SHOWN_MAX, ago};
+use super::{Facts, SHOWN_MAX, ago, effects};
 use crate::reads::Live;
 use crate::steps::waiting_for;
 
@@ -21,7 +21,8 @@ const MESSAGE_CHARS_MAX: usize = 160;
 pub(super) fn why(facts: &Facts<'_>, view: &TaskView) -> Why {
     let now = facts.now();
     let mut waiting = Vec::new();
-    let mut text: Vec<String> = view.holds.iter().flat_map(hold_lines).collect();
+    let shown = |hold| effects::hold_lines(facts, hold).unwrap_or_else(|| hold_lines(hold));
+    let mut text: Vec<String> = view.holds.iter().flat_map(shown).collect();
     for (live, word, since) in facts.current().into_iter().take(SHOWN_MAX) {
         match word {
             StepState::Running => text.push(running_line(live, now)),

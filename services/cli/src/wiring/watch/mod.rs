@@ -53,13 +53,14 @@ impl Watched {
             checks.push(Arc::new(SchedulerCheck(scheduler.clone())));
         }
         let only_worker = self.worker.is_some() && self.scheduler.is_none();
-        let depths = Depths(self.engine.clone());
+        let (engine, depths) = (self.engine.clone(), Depths(self.engine.clone()));
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Counts { watched: self, faults }));
-        match only_worker {
+        let admin = match only_worker {
             true => Admin::new(checks, Arc::new(registry), None),
             false => Admin::new(checks, Arc::new(registry), Some(Arc::new(depths))),
-        }
+        };
+        admin.with_durability(&engine)
     }
 }
 
