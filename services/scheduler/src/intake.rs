@@ -71,8 +71,9 @@ impl Intake {
                 Ok(mut subscription) => {
                     let taking = TaskTracker::new();
                     while let Some(delivery) = tokio::select! {
-                        delivery = subscription.next() => delivery,
+                        biased;
                         () = shutdown.cancelled() => None,
+                        delivery = subscription.next() => delivery,
                     } {
                         let (intake, shutdown) = (intake.clone(), shutdown.clone());
                         taking.spawn(async move { intake.take(delivery, &shutdown).await });
@@ -84,8 +85,9 @@ impl Intake {
                 Err(error) => tracing::warn!(%error, "intake waits"),
             }
             tokio::select! {
-                () = tokio::time::sleep(AGAIN) => {}
+                biased;
                 () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(AGAIN) => {}
             }
         }
     }
@@ -109,8 +111,9 @@ impl Intake {
                 failing = true;
             }
             tokio::select! {
-                () = tokio::time::sleep(AGAIN) => {}
+                biased;
                 () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(AGAIN) => {}
             }
         }
     }

@@ -1,6 +1,6 @@
 //! One attempt from its claim to its result.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use standfast_engine::claims::{Claimed, Claims, Report};
 use standfast_engine::effects::Told;
 use tokio_util::sync::CancellationToken;
 
-use crate::files::{self, FilesError};
+use crate::directories::{self, Directories};
+use crate::files::FilesError;
 use crate::gauges::Came;
 use crate::handlers::{
     self, Class, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Secrets,
@@ -31,7 +32,7 @@ pub(crate) struct Bench {
     pub claims: Arc<Claims>,
     pub worker: WorkerId,
     pub actor: Principal,
-    pub attempts: PathBuf,
+    pub directories: Arc<dyn Directories>,
     pub secrets: Arc<dyn Secrets>,
     /// Cancelled when running attempts are to be handed back.
     pub hand_back: CancellationToken,
@@ -54,11 +55,12 @@ impl Bench {
             cancel.clone(),
         );
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
-        let directory = self.attempts.join(name);
-        let report = match self.work(&claimed, handler, &directory, cancel.clone()).await {
-            Ok(report) => report,
-            Err(error) => failed_files(&error),
+        let directory = self.directories.make(&name, &claimed.inputs).await;
+        let worked = match &directory {
+            Ok(directory) => self.work(&claimed, handler, directory, cancel.clone()).await,
+            Err(error) => Ok(failed_files(error)),
         };
+        let report = worked.unwrap_or_else(|error| failed_files(&error));
         let standing = *standing.borrow();
         let (told, came) = match standing {
             Standing::Lost => {
@@ -78,8 +80,8 @@ impl Bench {
             }
         };
         drop(beat);
-        if let Err(error) = tokio::fs::remove_dir_all(&directory).await {
-            tracing::debug!(directory = %directory.display(), %error, "directory not removed");
+        if let Ok(directory) = directory {
+            self.directories.remove(&directory).await;
         }
         (told, came)
     }
@@ -91,12 +93,7 @@ impl Bench {
         directory: &Path,
         cancel: CancellationToken,
     ) -> Result<Report, FilesError> {
-        if tokio::fs::try_exists(directory).await? {
-            tokio::fs::remove_dir_all(directory).await?;
-        }
-        tokio::fs::create_dir_all(directory).await?;
-        files::write_inputs(self.claims.blobs(), directory, &claimed.inputs).await?;
-        let spool = directory.with_extension("log");
+        let spool = directories::spool(directory);
         let log = LogSink::new(LogLimits::default(), Some(&spool));
         let at = claimed.at(&self.worker);
         let keeper =
@@ -124,7 +121,6 @@ impl Bench {
         drop(keeper);
         let report = self.keep(claimed, directory, report).await;
         log_keeper::finish(&self.claims, &claimed.task, &at, &log).await;
-        let _ = tokio::fs::remove_file(&spool).await; // it may never have been made
         report
     }
 
@@ -142,8 +138,7 @@ impl Bench {
         let mut names: Vec<String> = claimed.artifact.iter().cloned().collect();
         let declared = claimed.artifact.as_ref();
         names.extend(success.artifacts.into_iter().filter(|name| declared != Some(name)));
-        let artifacts =
-            files::keep_artifacts(self.claims.blobs(), &claimed.task, directory, &names).await?;
+        let artifacts = self.directories.keep(&claimed.task, directory, &names).await?;
         Ok(Report::Succeeded {
             output: success.output,
             artifacts,
@@ -183,8 +178,9 @@ impl Bench {
                 failing = true;
             }
             tokio::select! {
-                () = tokio::time::sleep(TELL_AGAIN) => {}
+                biased;
                 () = self.give_up.cancelled() => return false,
+                () = tokio::time::sleep(TELL_AGAIN) => {}
             }
         }
     }

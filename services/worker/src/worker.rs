@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::attempt::Bench;
 use crate::builtin::BuiltinHandlers;
+use crate::directories::{Directories, LocalDirectories};
 use crate::gauges::Gauges;
 use crate::handlers::Secrets;
 
@@ -62,6 +63,7 @@ pub struct Worker {
     /// Told when the worker takes from one queue more.
     subscribed: Notify,
     follows: bool,
+    directories: Arc<dyn Directories>,
 }
 
 /// What the loops of all queues share.
@@ -103,13 +105,30 @@ impl Worker {
         let gauges = Arc::new(Gauges::default());
         let subscribed = Notify::new();
         let follows = false;
-        Self { settings, claims, registry, handlers, names, gauges, subscribed, follows }
+        let (attempts, blobs) = (settings.attempts.clone(), claims.blobs().clone());
+        let directories = Arc::new(LocalDirectories::new(attempts, blobs));
+        Self {
+            settings,
+            claims,
+            registry,
+            handlers,
+            names,
+            gauges,
+            subscribed,
+            follows,
+            directories,
+        }
     }
 
     /// Makes it also take from every queue that a plan has named or will name: for the one
     /// worker of an installation.
     pub fn following_queues(self) -> Self {
         Self { follows: true, ..self }
+    }
+
+    /// Makes it keep the directories of attempts elsewhere than in the local file system.
+    pub fn with_directories(self, directories: Arc<dyn Directories>) -> Self {
+        Self { directories, ..self }
     }
 
     /// Gives the counts.
@@ -130,7 +149,7 @@ impl Worker {
             worker: self.settings.worker.clone(),
             actor: Principal::new(format!("worker:{}", self.settings.worker))
                 .expect("a worker's id is a name"),
-            attempts: self.settings.attempts.clone(),
+            directories: self.directories.clone(),
             secrets: self.settings.secrets.clone(),
             hand_back: hand_back.clone(),
             give_up: give_up.clone(),
@@ -159,12 +178,14 @@ impl Worker {
         }
         running.close();
         tokio::select! {
+            biased;
             () = running.wait() => {}
-            () = tokio::time::sleep(worker.settings.grace) => {}
             () = hurry.cancelled() => {}
+            () = tokio::time::sleep(worker.settings.grace) => {}
         }
         hand_back.cancel();
         tokio::select! {
+            biased;
             () = running.wait() => {}
             () = tokio::time::sleep(worker.settings.grace.max(Duration::from_secs(10))) => {}
         }
@@ -190,9 +211,10 @@ impl Worker {
                 tracing::debug!(%error, "worker not announced");
             }
             tokio::select! {
-                () = tokio::time::sleep(ANNOUNCEMENT.to_std() / 3) => {}
-                () = self.subscribed.notified() => {}
+                biased;
                 () = shutdown.cancelled() => return,
+                () = self.subscribed.notified() => {}
+                () = tokio::time::sleep(ANNOUNCEMENT.to_std() / 3) => {}
             }
         }
     }
@@ -265,8 +287,9 @@ impl Worker {
                         tracing::warn!(%error, "deliveries held until the store answers");
                     }
                     tokio::select! {
-                        () = tokio::time::sleep(CLAIM_AGAIN) => {}
+                        biased;
                         () = shutdown.cancelled() => return Woken::ShuttingDown,
+                        () = tokio::time::sleep(CLAIM_AGAIN) => {}
                     }
                 }
             }
@@ -303,10 +326,11 @@ impl Work {
             }
             failing = outcome.is_err();
             tokio::select! {
-                () = tokio::time::sleep(FOLLOW_EVERY) => {}
+                biased;
+                () = self.shutdown.cancelled() => return,
                 // Missed notices are no loss: each look sees all queues.
                 _ = changes.recv() => tokio::time::sleep(FOLLOW_PAUSE).await,
-                () = self.shutdown.cancelled() => return,
+                () = tokio::time::sleep(FOLLOW_EVERY) => {}
             }
             changes = changes.resubscribe();
         }
@@ -334,8 +358,9 @@ impl Work {
         let mut next: Option<Delivery> = None;
         loop {
             tokio::select! {
-                _ = looks.tick() => self.worker.gauges.look(&queue, subscription.subscribed()),
+                biased;
                 () = self.shutdown.cancelled() => break,
+                _ = looks.tick() => self.worker.gauges.look(&queue, subscription.subscribed()),
                 delivery = subscription.next(), if next.is_none() => match delivery {
                     Some(delivery) => next = Some(delivery),
                     None => break,
