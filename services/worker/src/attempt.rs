@@ -8,7 +8,7 @@ use standfast_domain::ids::{Principal, WorkerId};
 use standfast_domain::outcome::FailureClass;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{Claimed, Claims, Report};
+use standfast_engine::claims::{Claimed, Claims, Renewed, Report};
 use standfast_engine::effects::Told;
 use tokio_util::sync::CancellationToken;
 
@@ -41,8 +41,14 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Runs a claimed attempt and tells its result; true once that is stored or refused.
-    pub async fn run(&self, claimed: Claimed, handler: Arc<dyn Handler>) -> (bool, Came) {
+    /// Runs an attempt whose claim was asked for at a time of the local clock, and tells its
+    /// result; true once that is stored or refused.
+    pub async fn run(
+        &self,
+        claimed: Claimed,
+        asked: Duration,
+        handler: Arc<dyn Handler>,
+    ) -> (bool, Came) {
         let at = claimed.at(&self.worker);
         let cancel = self.hand_back.child_token();
         let length = claimed.length.to_std();
@@ -56,12 +62,18 @@ impl Bench {
         );
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
         let directory = self.directories.make(&name, &claimed.inputs).await;
-        let worked = match &directory {
-            Ok(directory) => self.work(&claimed, handler, directory, cancel.clone()).await,
-            Err(error) => Ok(failed_files(error)),
+        let before = self.still_held(&claimed, asked).await;
+        let worked = match (&directory, before) {
+            (Ok(directory), Standing::Held) => {
+                self.work(&claimed, handler, directory, cancel.clone()).await
+            }
+            (Ok(_), Standing::ToEnd | Standing::Lost) => {
+                Ok(Report::failed(FailureClass::Cancelled, "it was told to end before it began"))
+            }
+            (Err(error), _) => Ok(failed_files(error)),
         };
         let report = worked.unwrap_or_else(|error| failed_files(&error));
-        let standing = *standing.borrow();
+        let standing = if before == Standing::Lost { before } else { *standing.borrow() };
         let (told, came) = match standing {
             Standing::Lost => {
                 tracing::info!(task = %claimed.task, step = %claimed.step,
@@ -84,6 +96,34 @@ impl Bench {
             self.directories.remove(&directory).await;
         }
         (told, came)
+    }
+
+    /// Renews a claim that may have run out on the way to its handler, since the store was slow
+    /// or this process stood still: nothing starts on a claim that may be another's. Counted is
+    /// from when it was asked for: how old the time in a late answer is, nobody knows.
+    async fn still_held(&self, claimed: &Claimed, mut asked: Duration) -> Standing {
+        let clock = self.claims.engine().clock();
+        loop {
+            if clock.monotonic().saturating_sub(asked) < claimed.length.to_std() {
+                return Standing::Held;
+            }
+            asked = clock.monotonic();
+            let (at, actor) = (claimed.at(&self.worker), self.actor.clone());
+            match self.claims.renew(&claimed.task, at, None, actor).await {
+                Ok(Renewed { stop: false, .. }) => continue,
+                Ok(Renewed { stop: true, .. }) => return Standing::ToEnd,
+                Err(EngineError::Refused(_)) => return Standing::Lost,
+                Err(EngineError::Store(error)) => {
+                    tracing::debug!(task = %claimed.task, step = %claimed.step, %error,
+                        "start held until the store answers");
+                }
+            }
+            tokio::select! {
+                biased;
+                () = self.give_up.cancelled() => return Standing::Lost,
+                () = tokio::time::sleep(TELL_AGAIN) => {}
+            }
+        }
     }
 
     async fn work(

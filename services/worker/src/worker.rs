@@ -88,7 +88,8 @@ struct StepMessage {
 
 /// What a delivery came to.
 enum Woken {
-    Attempt(Box<Claimed>),
+    /// Claimed, and when that was asked for, by the local clock.
+    Attempt(Box<Claimed>, Duration),
     Nothing,
     ShuttingDown,
 }
@@ -239,10 +240,10 @@ impl Worker {
                 delivery.acker.ack().await;
             }
             Woken::ShuttingDown => {}
-            Woken::Attempt(claimed) => {
+            Woken::Attempt(claimed, asked) => {
                 let Some(handler) = self.handlers.get(claimed.handler.as_str()) else { return };
                 self.gauges.started(queue);
-                let (told, came) = work.bench.run(*claimed, handler).await;
+                let (told, came) = work.bench.run(*claimed, asked, handler).await;
                 self.gauges.ended(queue, came);
                 if told {
                     delivery.acker.ack().await;
@@ -267,10 +268,11 @@ impl Worker {
             if shutdown.is_cancelled() {
                 return Woken::ShuttingDown;
             }
+            let asked = self.claims.engine().clock().monotonic();
             match self.claims.claim(&ask).await {
                 Ok(claimed) => {
                     self.gauges.held.store(0, Ordering::Relaxed);
-                    return Woken::Attempt(Box::new(claimed));
+                    return Woken::Attempt(Box::new(claimed), asked);
                 }
                 Err(EngineError::Refused(refusal)) => {
                     tracing::debug!(task = %message.task, step = %message.step, %refusal,
