@@ -1,5 +1,6 @@
-//! What every store must do: the same cases for the real Redis, for the file and for the simulator's
-//! store in memory, then what is particular to each, then random commits against a model.
+//! What every store must do: the same cases for the real Redis, for the file and for the
+//! simulator's store in memory, then what is particular to each, then random commits against a
+//! model.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use standfast_domain::ids::{StepId, TaskId};
 use standfast_domain::outcome::Artifact;
+use standfast_domain::record::EffectClass;
 use standfast_engine::blobs::Blobs;
 use standfast_worker::handlers::{Class, Failure, Fault, Handler, Job, LogSource, Report, Success};
 use standfast_worker::{Directories, FilesError};
@@ -120,10 +121,15 @@ impl Handler for Play {
         Vec::new()
     }
 
+    fn effect(&self, _: &Value) -> Result<EffectClass, String> {
+        Ok(EffectClass::None)
+    }
+
     async fn run(&self, job: Job) -> Report {
-        let freezes = self.0.freezes();
+        let before = self.0.world.trace.elapsed();
         self.0.pass_where_it_matters().await;
-        let unaware = self.0.freezes() > freezes || self.0.clock_stood_still();
+        let stood = self.0.world.trace.elapsed() > before;
+        let unaware = stood || self.0.clock_stood_still();
         let (number, act) = self.0.world.outside.start(&self.0, &job, unaware);
         if number % 3 == 0 {
             job.log.write(LogSource::Stdout, format!("start {number}\n").as_bytes());

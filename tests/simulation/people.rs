@@ -134,7 +134,8 @@ async fn answer_one(world: &World, key: &str, task: &TaskId, ending: bool) {
         true => Answer::Stop,
         false => *world.random.lock().unwrap().pick(&wanted),
     };
-    let command = Command::Answer { step: step.clone(), answer, note: None };
+    let (note, effect, receipt) = (None, None, None);
+    let command = Command::Answer { step: step.clone(), answer, note, effect, receipt };
     if stop {
         // Whether it was taken cannot be known from a lost answer and a later refusal.
         world.told.lock().unwrap().get_mut(key).unwrap().1.answered_stop = true;

@@ -5,7 +5,6 @@
 //! one that was killed with -9 it runs no destructor and does nothing more, wherever it stood.
 //! A frozen one's calls return when it is thawed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,8 +28,6 @@ pub struct Process {
     ids: Mutex<Random>,
     /// Its monotonic clock begins anywhere.
     began: Duration,
-    /// Counts the freezes so far.
-    freezes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -59,7 +56,6 @@ impl Process {
             down: CancellationToken::new(),
             ids: Mutex::new(ids),
             began,
-            freezes: AtomicU64::new(0),
         })
     }
 
@@ -140,7 +136,6 @@ impl Process {
         state.thaw = Some(CancellationToken::new());
         state.frozen_at = self.world.trace.elapsed();
         state.suspended = suspended;
-        self.freezes.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn thaw(&self) {
@@ -151,10 +146,6 @@ impl Process {
             state.lost += stood;
         }
         thaw.cancel();
-    }
-
-    pub fn freezes(&self) -> u64 {
-        self.freezes.load(Ordering::Relaxed)
     }
 
     /// True if its clock is behind, since it was suspended at some time.
