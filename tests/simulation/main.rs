@@ -150,6 +150,6 @@ fn the_same_seed_gives_the_same_bytes() {
         }
         assert_eq!(first.lines.len(), second.lines.len(), "seed {seed}");
         assert!(first.contents == second.contents, "seed {seed} stores other contents");
-        assert!(first.lines.len() > 100, "seed {seed} lives");
+        assert!(!first.counts.is_empty(), "seed {seed} lives");
     }
 }
