@@ -4,6 +4,8 @@
 //! A rule that is only written down is broken by the third reader. Each test
 //! here lists every place that breaks its rule, with the line.
 
+#[path = "tidy/mutants.rs"]
+mod mutants;
 #[path = "tidy/source.rs"]
 mod source;
 

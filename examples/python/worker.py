@@ -2,7 +2,10 @@
 """Serves one handler, `shout`, for Standfast over HTTP, with the standard library alone.
 
 Replace `shout` by your own function: it gets the step's `with` and an Attempt, and returns the
-output or raises. The exit code is 0 after an ordinary end, 1 after an error.
+output or raises. Any exception is retryable, unless it is one of those below. A handler that
+takes long calls `attempt.heartbeat("row 400")` now and then and looks at `attempt.cancelled`;
+the next attempt finds what it said last in `attempt.last_details`. The exit code is 0 after an
+ordinary end, 1 after an error.
 """
 
 import argparse
@@ -26,6 +29,18 @@ GRACE_SECONDS = 20  # how long an attempt may go on after SIGTERM
 
 class Permanent(Exception):
     """Raised by a handler when another attempt would not help."""
+
+
+class RateLimited(Exception):
+    """Raised by a handler when somebody asked for fewer requests: until when, in seconds."""
+
+    def __init__(self, message, retry_after=None):
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Cancelled(Exception):
+    """Raised by a handler that ends because `attempt.cancelled` is set."""
 
 
 def shout(text_input, attempt):
@@ -101,14 +116,15 @@ class Attempt:
         self.fenced = threading.Event()
         self.reported = threading.Event()
         self.log_bytes = 0
+        self.last_details = claim.get("last_details")  # of the attempt before this one
+        self.details = self.told = None
+        self.started = self.heard = time.monotonic()
         threading.Thread(target=self.beat, daemon=True).start()
 
     def beat(self):
         while not self.reported.wait(self.claim["heartbeat_ms"] / 1000):
             try:
-                answer = self.api.call("POST", self.path + "/heartbeat", self.holder)
-                if answer["stop"]:
-                    self.cancelled.set()
+                self.beat_once()
             except Problem as problem:
                 if problem.kind in ("fenced", "not_found"):
                     self.fenced.set()
@@ -116,6 +132,41 @@ class Attempt:
                     return
             except Unreachable:
                 pass  # the attempt goes on; the api decides when it is back
+
+    def beat_once(self):
+        """Keeps the claim; with details if the handler has said something since the last time."""
+        details = self.details
+        news = {} if details is self.told else {"details": details[0]}
+        answer = self.api.call("POST", self.path + "/heartbeat", {**self.holder, **news})
+        self.told = details
+        if answer["stop"]:
+            self.cancelled.set()
+
+    def heartbeat(self, details):
+        """Says how far the attempt is, which is a sign of life, and what the next one may need."""
+        self.details = (str(details),)  # a new tuple, also for the same words
+        self.heard = time.monotonic()
+
+    def over(self):
+        """Says why the attempt's time is over, if it is."""
+        now = time.monotonic()
+        total, silent = (
+            self.claim.get(name, float("inf")) / 1000
+            for name in ("attempt_deadline_ms", "heartbeat_timeout_ms")
+        )
+        if now - self.started >= total:
+            return "it was not done at the end of its time"
+        if now - self.heard >= silent:
+            return f"its handler gave no sign of life for {silent} s"
+        return None
+
+    def last_words(self):
+        """Tells what the handler said last, so that the next attempt can go on from there."""
+        try:
+            if self.details is not self.told:
+                self.beat_once()
+        except (Problem, Unreachable):
+            pass
 
     def log(self, line):
         """Appends a line; a log that cannot be sent does not fail the attempt."""
@@ -158,6 +209,7 @@ class Worker:
         self.id = f"w-{uuid.uuid4().hex}"
         self.ending = threading.Event()
         self.end_at = None
+        self.running = False
 
     def on_signal(self, _number, _frame):
         """Ends within the grace period; a second signal ends it now."""
@@ -167,6 +219,7 @@ class Worker:
     def announce(self, leaving=False):
         handlers = [{"name": name} for name in HANDLERS]
         body = {"worker": self.id, "queues": [self.queue], "handlers": handlers}
+        body |= {"concurrency": 1, "running": int(self.running)}
         return self.api.call("POST", "/v1/workers", {**body, "leaving": leaving})["again_ms"]
 
     def keep_announcing(self, again_ms):
@@ -210,13 +263,18 @@ class Worker:
             if claim is None:
                 self.ending.wait(0.1)
                 continue
+            self.running = True
             self.run(Attempt(self.api, self.id, claim))
+            self.running = False
             done += 1
         self.ending.set()
         announcer.join(timeout=5)
 
     def run(self, attempt):
-        """Runs the handler on a thread, so that signals and lost claims are noticed."""
+        """Runs the handler on a thread, so that signals, lost claims and its time are noticed.
+
+        Python cannot end a thread: one that does not look at `cancelled` goes on unheard.
+        """
         if self.ending.is_set():
             self.hand_back(attempt)
             return
@@ -229,13 +287,21 @@ class Worker:
                 attempt.cancelled.set()
                 self.hand_back(attempt)
                 return
+            why = attempt.over()
+            if why and thread.is_alive():
+                attempt.cancelled.set()
+                outcome.insert(0, failed("timeout", why))
+                break
         if attempt.fenced.is_set():
             attempt.reported.set()
             say(f"the claim of {attempt.claim['step']} was lost; its result is dropped")
             return
+        if outcome[0]["status"] == "failed":
+            attempt.last_words()
         attempt.report("complete", {"outcome": outcome[0]}, lambda: self.end_at)
 
     def hand_back(self, attempt):
+        attempt.last_words()
         more = {"reason": "the worker is shutting down"}
         end = time.monotonic() + 3
         attempt.report("hand-back", more, lambda: end)
@@ -251,13 +317,22 @@ def outcome_of(attempt):
         return {"status": "succeeded", "output": output}
     except Permanent as error:
         return failed("permanent", error)
+    except RateLimited as error:
+        return failed("rate_limited", error, error.retry_after)
+    except Cancelled as error:
+        return failed("cancelled", error)
+    except TimeoutError as error:
+        return failed("timeout", error)
     except Exception as error:  # whatever it is, the next attempt may go better
         return failed("cancelled" if attempt.cancelled.is_set() else "retryable", error)
 
 
-def failed(kind, error):
+def failed(kind, error, retry_after=None):
     message = str(error) or type(error).__name__
-    return {"status": "failed", "class": kind, "message": message}
+    outcome = {"status": "failed", "class": kind, "message": message}
+    if retry_after is not None:
+        outcome["retry_after_ms"] = int(retry_after * 1000)
+    return outcome
 
 
 def say(sentence):

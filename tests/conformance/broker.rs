@@ -8,8 +8,6 @@
 
 #[path = "broker/faults.rs"]
 mod faults;
-#[path = "broker/node.rs"]
-mod node;
 #[path = "broker/rig.rs"]
 mod rig;
 #[path = "broker/shared.rs"]
@@ -47,6 +45,7 @@ on_each_broker! {
     no_more_than_the_prefetch_is_under_way
     closing_hands_back_what_is_not_acknowledged
     dropping_hands_back_what_is_not_acknowledged
+    one_that_ceases_gives_back_what_it_has_not_given_and_can_end_the_rest
     a_dead_letter_goes_to_the_dead_steps
     depth_counts_messages_and_consumers
     competing_consumers_share_without_overlap

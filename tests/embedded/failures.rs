@@ -108,6 +108,45 @@ async fn redo_opens_a_round_that_knows_the_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_step_outside_a_round_reads_the_output_of_the_round_before() {
+    let (directory, world) = world().await;
+    let until = "until test -e ${{ plan.dir }}/$0; do sleep 0.02; done";
+    let draft = format!(
+        "echo draft ${{{{ failure == null ? 1 : failure.round }}}}; \
+         test -z \"${{{{ failure == null ? \"\" : \"again\" }}}}\" || {{ \
+           touch ${{{{ plan.dir }}}}/again; {until}; }}"
+    );
+    let step = |id: &str, needs: &[&str], script: &str, file: &str, extra: Value| {
+        let mut step = failing(id, script, extra);
+        step["needs"] = json!(needs);
+        step["retry"] = json!({ "max_attempts": 1 });
+        step["with"]["command"].as_array_mut().unwrap().push(json!(file));
+        step
+    };
+    let check = "test \"${{ steps.draft.output.stdout }}\" = \"draft 2\"";
+    let read =
+        "echo ${{ steps.draft.status }} ${{ steps.draft.output.stdout }}; touch ${{ plan.dir }}/$0";
+    let steps = json!([
+        step("draft", &[], &draft, "read", json!({})),
+        step(
+            "check",
+            &["draft"],
+            check,
+            "",
+            json!({ "on_failure": { "redo": "draft", "max": 2 } })
+        ),
+        step("gate", &[], until, "again", json!({})),
+        step("read", &["draft", "gate"], read, "read", json!({})),
+    ]);
+    let task = world.submit(json!({ "kind": "redo", "steps": steps })).await.unwrap();
+    let header = world.wait_verified(&task, TaskState::Completed).await;
+    assert_eq!((header.round, header.succeeded), (2, 4));
+    assert_eq!(world.output(&task, "read").await.unwrap()["stdout"], "succeeded draft 1");
+    assert!(directory.path().join("read").exists());
+    world.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stop_ends_a_running_attempt_and_nothing_starts_after() {
     let (directory, world) = world().await;
     let steps = json!([

@@ -82,6 +82,7 @@ stage_scripts() {
     while IFS= read -r file; do bash -n "$file"; done < <(
         echo .ci/run
         echo tests/run
+        echo tests/mutants
         find tests/lib examples -name '*.sh'
     )
     if ! command -v python3 >/dev/null; then

@@ -1,6 +1,7 @@
 //! The binary as users run it: commands, fleets of processes, kills, resumes.
 #![allow(clippy::unwrap_used)]
 
+mod attempts;
 mod disturbed;
 mod embedded;
 mod fleet;

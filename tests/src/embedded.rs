@@ -16,7 +16,7 @@ use standfast_domain::plan::Fault;
 use standfast_domain::record::{Header, Key, Payload, Record, StepState, TaskState};
 use standfast_domain::time::Span;
 use standfast_engine::blobs::Blobs;
-use standfast_engine::claims::Claims;
+use standfast_engine::claims::{CLAIM_LENGTH, Claims};
 use standfast_engine::installation::Installation;
 use standfast_engine::ports::{Broker, Store};
 use standfast_engine::registry::Registry;
@@ -41,6 +41,8 @@ pub struct World {
     pub handlers: BuiltinHandlers,
     pub blobs: Blobs,
     pub directory: PathBuf,
+    /// How long claims last unless renewed.
+    pub claim_length: Span,
     shutdown: CancellationToken,
     running: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -76,7 +78,18 @@ impl World {
         ));
         let shutdown = CancellationToken::new();
         let directory = directory.to_owned();
-        Self { engine, claims, registry, handlers, blobs, directory, shutdown, running: vec![] }
+        let (claim_length, running) = (CLAIM_LENGTH, Vec::new());
+        Self {
+            engine,
+            claims,
+            registry,
+            handlers,
+            blobs,
+            directory,
+            claim_length,
+            shutdown,
+            running,
+        }
     }
 
     /// Starts a worker for queues.
@@ -87,7 +100,7 @@ impl World {
             queues: queues.iter().map(|name| Queue::new(*name).unwrap()).collect(),
             concurrency,
             grace: Duration::from_secs(5),
-            claim_length: Span::from_secs(30),
+            claim_length: self.claim_length,
             attempts: self.directory.join("attempts"),
             secrets: Arc::new(EnvironmentSecrets::default()),
         };
@@ -109,6 +122,7 @@ impl World {
         let settings = SchedulerSettings {
             timers_every: Duration::from_millis(20),
             sweeps_every: Duration::from_millis(200),
+            claim_length: self.claim_length,
             ..SchedulerSettings::new(id)
         };
         let scheduler = Scheduler::new(self.engine.clone(), self.blobs.clone(), settings);

@@ -4,6 +4,9 @@ use std::process::{Child, Command, Stdio};
 
 use crate::wait;
 
+/// The folder of the append-only files within that of the server.
+const FILES: &str = "appendonlydir";
+
 /// A running redis-server.
 pub struct PrivateRedis {
     child: Child,
@@ -31,10 +34,40 @@ impl PrivateRedis {
 
     /// Kills it with -9 and starts it again on the same files.
     pub async fn restart(&mut self) {
+        self.kill();
+        self.revive().await;
+    }
+
+    /// Kills it with -9.
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Starts it on its files after a kill.
+    pub async fn revive(&mut self) {
         self.child = spawn(self.port, self.directory.path(), &self.arguments);
         self.ready().await;
+    }
+
+    /// Sends a signal by name, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    /// Copies its append-only files as they are at one moment.
+    pub fn copy_files(&self, to: &std::path::Path) {
+        self.signal("STOP");
+        copy(&self.directory.path().join(FILES), to);
+        self.signal("CONT");
+    }
+
+    /// Puts files copied before in the place of its own; it must have been killed.
+    pub fn put_files(&self, from: &std::path::Path) {
+        let files = self.directory.path().join(FILES);
+        std::fs::remove_dir_all(&files).unwrap();
+        copy(from, &files);
     }
 
     async fn ready(&self) {
@@ -49,7 +82,7 @@ impl PrivateRedis {
         .await;
     }
 
-    /// Runs one command.
+    /// Runs one command that is answered with a text or a number.
     pub async fn command(&self, words: &[&str]) -> String {
         let client = redis::Client::open(self.url()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -77,6 +110,14 @@ fn spawn(port: u16, directory: &std::path::Path, arguments: &[String]) -> Child 
         .stdout(Stdio::null())
         .spawn()
         .expect("these tests start a Redis of their own: install redis-server")
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
 }
 
 /// Finds a port that nobody listens on.

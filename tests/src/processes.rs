@@ -27,11 +27,20 @@ pub struct Installation {
     pub port: u16,
     pub token: String,
     pub claim_length: &'static str,
+    /// Queues to remove besides the usual ones.
+    pub queues: Vec<String>,
+    /// The broker: the shared one, or a node of the test's own.
+    pub amqp: String,
 }
 
 impl Installation {
     /// Starts a Redis and makes a first token; no process of ours runs yet.
     pub async fn start(claim_length: &'static str) -> Self {
+        Self::start_on(&amqp_url(), claim_length).await
+    }
+
+    /// The same with a broker that is named.
+    pub async fn start_on(amqp: &str, claim_length: &'static str) -> Self {
         let mut own = Self {
             directory: tempfile::tempdir().unwrap(),
             redis: PrivateRedis::start(&DURABLE).await,
@@ -39,6 +48,8 @@ impl Installation {
             port: free_port(),
             token: String::new(),
             claim_length,
+            queues: Vec::new(),
+            amqp: amqp.to_owned(),
         };
         own.token = own.make_token("admin", "user:operator");
         own
@@ -58,7 +69,7 @@ impl Installation {
         command.args(arguments);
         command.env("STANDFAST_REDIS", self.redis.url());
         command.env("STANDFAST_REDIS_PREFIX", &self.place.prefix);
-        command.env("STANDFAST_AMQP", amqp_url());
+        command.env("STANDFAST_AMQP", &self.amqp);
         command.env("STANDFAST_AMQP_PREFIX", &self.place.prefix);
         command.env("STANDFAST_BLOBS", self.path().join("blobs"));
         command.env("STANDFAST_ATTEMPTS", self.path().join("attempts"));
@@ -116,7 +127,7 @@ impl Installation {
     /// Waits until what is published is taken in: a scheduler has declared the queue for it.
     pub async fn takes_messages(&self) {
         let properties = lapin::ConnectionProperties::default();
-        let connection = lapin::Connection::connect(&amqp_url(), properties).await.unwrap();
+        let connection = lapin::Connection::connect(&self.amqp, properties).await.unwrap();
         let name = format!("{}.intake", self.place.prefix);
         let passive = lapin::options::QueueDeclareOptions { passive: true, ..Default::default() };
         wait::until("a scheduler to take messages", async || {
@@ -135,7 +146,7 @@ impl Installation {
         std::fs::write(&file, plan.to_string()).unwrap();
         let mut command = python();
         command.arg(examples().join("python/publish.py")).arg(&file);
-        command.args(["--amqp", &amqp_url(), "--exchange", &self.place.prefix]);
+        command.args(["--amqp", &self.amqp, "--exchange", &self.place.prefix]);
         command.args(["--count", &count.to_string(), "--wait", "--timeout", "60"]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}\n{}", said(&output), self.log("scheduler"));
@@ -203,10 +214,15 @@ impl Installation {
 
 impl Drop for Installation {
     fn drop(&mut self) {
+        if self.amqp != amqp_url() {
+            return; // a node of the test's own goes with all it has
+        }
         let place = Place { prefix: self.place.prefix.clone() };
+        let queues = std::mem::take(&mut self.queues);
         let cleaning = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(place.clean(&["default", "research"]));
+            let named = queues.iter().map(String::as_str).chain(["default", "research"]);
+            runtime.unwrap().block_on(place.clean(&named.collect::<Vec<_>>()));
         });
         if cleaning.join().is_err() && !std::thread::panicking() {
             panic!("queues of {} were left behind", self.place.prefix);

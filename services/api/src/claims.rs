@@ -21,7 +21,7 @@ use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{Span, Time};
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{ClaimAsk, Claimed, Report};
+use standfast_engine::claims::{ClaimAsk, Claimed, News, Report};
 use standfast_engine::effects::Told;
 use standfast_protocol::claims::{
     Claim, ClaimRequest, Complete, FailureClass, HandBack, Heartbeat, HeartbeatAnswer,
@@ -39,8 +39,12 @@ use crate::waits::Wait;
 use crate::workers::Names;
 use crate::{Api, present, puts, reads};
 
-/// Ready steps that one look considers.
+/// Ready steps that are read at a time.
 const READY_MAX: usize = 500;
+/// How often a look reads on where none of them fits: ten thousand steps are some hundred
+/// milliseconds of the store's time. What lies beyond comes in the next look at the queue,
+/// whoever's it is.
+const READY_PAGES_MAX: usize = 20;
 /// Claims that one look tries: others may be faster, or a task may be paused.
 const TRIES_MAX: usize = 32;
 
@@ -149,9 +153,41 @@ async fn next(
     }
 }
 
-/// Lists ready steps of the queue whose handler the worker has, oldest first.
+/// Lists ready steps of the queue whose handler the worker has, oldest first. Others must not
+/// hide them, so it reads on until some fit; a look that ends before goes on with the next one.
 async fn fitting(api: &Api, asking: &Asking) -> Result<Vec<(TaskId, StepId)>, Fail> {
-    let ready = api.claims().ready(&asking.queue, READY_MAX).await?;
+    let mut found = fitting_from(api, asking, "").await?;
+    if let (true, Some(after)) = (found.0.is_empty(), found.1.take()) {
+        let after = api.place_in(&asking.queue).unwrap_or(after);
+        found = fitting_from(api, asking, &after).await?;
+        api.keep_place(&asking.queue, found.1);
+    }
+    Ok(found.0)
+}
+
+/// Reads page by page until steps fit; gives the place that was reached if there is more.
+async fn fitting_from(
+    api: &Api,
+    asking: &Asking,
+    after: &str,
+) -> Result<(Vec<(TaskId, StepId)>, Option<String>), Fail> {
+    let mut after = after.to_owned();
+    for _ in 0..READY_PAGES_MAX {
+        let (ready, next) = api.claims().ready(&asking.queue, &after, READY_MAX).await?;
+        let fit = fit(api, asking, ready).await?;
+        match next {
+            Some(next) if fit.is_empty() => after = next,
+            next => return Ok((fit, next)),
+        }
+    }
+    Ok((Vec::new(), Some(after)))
+}
+
+async fn fit(
+    api: &Api,
+    asking: &Asking,
+    ready: Vec<(TaskId, StepId)>,
+) -> Result<Vec<(TaskId, StepId)>, Fail> {
     let wants: Vec<(TaskId, Vec<Key>)> = ready
         .iter()
         .map(|(task, step)| (task.clone(), vec![Key::Definition(step.clone())]))
@@ -190,13 +226,15 @@ fn shown(claimed: Claimed, now: Time) -> Claim {
         round: claimed.round,
         handler: claimed.handler.to_string(),
         attempt_deadline_ms: Some(claimed.ends_at.since(now).0),
-        heartbeat_ms: claimed.length.0 / 3,
+        heartbeat_ms: claimed.interval.0,
+        heartbeat_timeout_ms: claimed.heartbeat.map(|most| most.0),
         expires_ms: claimed.expires_at.since(now).0,
         inputs,
         task: task.to_string(),
         step: step.to_string(),
         input: claimed.with,
         failure: claimed.failure,
+        last_details: claimed.last_details,
         artifact: claimed.artifact,
         traceparent: claimed.traceparent,
     }
@@ -245,7 +283,9 @@ pub(crate) async fn heartbeat(
     let holder = (beat.worker.as_str(), beat.attempt, beat.epoch);
     let (task, at) = fence(&api, &caller, &place, holder).await?;
     let actor = caller.principal().clone();
-    let renewed = known(&place, api.claims().renew(&task, at, beat.details, actor).await)?;
+    // A heartbeat without details is the worker's own; with them, the handler has spoken.
+    let news = News { alive: beat.details.is_some(), details: beat.details };
+    let renewed = known(&place, api.claims().renew(&task, at, news, actor).await)?;
     let now = api.engine().now().await?;
     Ok(Json(HeartbeatAnswer { stop: renewed.stop, expires_ms: renewed.expires_at.since(now).0 }))
 }

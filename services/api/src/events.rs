@@ -208,7 +208,8 @@ impl Telling {
                 }
                 Ok(Look::Nothing) => {}
                 Err(fail) => {
-                    tracing::warn!(task = %self.reader.task, ?fail, "a stream of events broke off");
+                    // A store that is away would break off every stream: the engine warns once.
+                    tracing::debug!(task = %self.reader.task, ?fail, "a stream broke off");
                     return false;
                 }
             }

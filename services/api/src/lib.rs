@@ -32,11 +32,13 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
+use standfast_domain::ids::Queue;
 use standfast_domain::time::Span;
 use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
@@ -98,12 +100,27 @@ pub struct Api {
     parts: Arc<Parts>,
     shutdown: CancellationToken,
     waits: Arc<Semaphore>,
+    /// How far looks for a fitting step have come in queues full of others.
+    places: Arc<Mutex<BTreeMap<Queue, String>>>,
 }
 
 impl Api {
     /// Makes an api; its streams and long polls end when `shutdown` is cancelled.
     pub fn new(parts: Parts, shutdown: CancellationToken) -> Self {
-        Self { parts: Arc::new(parts), shutdown, waits: Arc::new(Semaphore::new(WAITS_MAX)) }
+        let waits = Arc::new(Semaphore::new(WAITS_MAX));
+        Self { parts: Arc::new(parts), shutdown, waits, places: Arc::default() }
+    }
+
+    fn place_in(&self, queue: &Queue) -> Option<String> {
+        self.places.lock().expect("no panic while held").get(queue).cloned()
+    }
+
+    fn keep_place(&self, queue: &Queue, place: Option<String>) {
+        let mut places = self.places.lock().expect("no panic while held");
+        match place {
+            Some(place) => places.insert(queue.clone(), place),
+            None => places.remove(queue),
+        };
     }
 
     /// Gives all routes, guarded.

@@ -82,7 +82,8 @@ pub(crate) async fn list(
     let index = shortest(&api, &filter.query).await?;
     let mut page = Page { bases: Vec::new(), cost: 0, limit };
     let last = fill(&api, &caller, &filter, Walk { index, before }, &mut page).await?;
-    let surveys = reads::survey(api.engine(), page.bases).await?;
+    let mut surveys = reads::survey(api.engine(), page.bases).await?;
+    reads::find_waits(&api, &mut surveys).await?;
     Ok(Json(TaskPage {
         tasks: surveys.iter().map(present::task::view).collect(),
         next_cursor: last.map(|member| filter.list.cursor(&member)),

@@ -115,7 +115,7 @@ impl From<StoreError> for Fail {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(_) | StoreError::ReadOnly(_) => {
-                tracing::warn!(%error, "a request could not be served");
+                tracing::debug!(%error, "a request could not be served"); // the engine warns once
                 Self::unavailable(format!("failed to {}", plain(&error.to_string())))
             }
             StoreError::Corrupt(_) => Self::internal(&error),
@@ -148,7 +148,8 @@ impl From<Refusal> for Fail {
             Refusal::NotClaimable { .. }
             | Refusal::NotApplicable { .. }
             | Refusal::Effect { .. }
-            | Refusal::Ended(_) => ProblemKind::NotApplicable,
+            | Refusal::Ended(_)
+            | Refusal::EndDecided(_) => ProblemKind::NotApplicable,
             Refusal::Forbidden(_) => ProblemKind::Forbidden,
         };
         Self::new(kind, detail)

@@ -3,13 +3,14 @@
 //! An artifact's bytes go to the blobs, named by their content; a record beside the claim keeps
 //! which name they have, until the completion names it. So any api process can take the parts.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
-use standfast_domain::commit::{Commit, Guard, Scope, StoredRecord};
+use standfast_domain::commit::{Commit, CommitId, Guard, Scope};
 use standfast_domain::ids::TaskId;
 use standfast_domain::outcome::{ARTIFACTS_MAX, Artifact};
 use standfast_domain::plan::read::ARTIFACT_BYTES_MAX as NAME_BYTES_MAX;
@@ -20,7 +21,7 @@ use standfast_engine::ports::{BATCH_MAX, Load};
 use standfast_protocol::artifacts::ArtifactView;
 use standfast_protocol::claims::{Holder, LogAppend, LogAppended};
 use standfast_protocol::headers::PLAIN_TEXT;
-use standfast_protocol::limits::{ARTIFACT_BYTES_MAX, LOG_BYTES_MAX};
+use standfast_protocol::limits::{ARTIFACT_BYTES_MAX, ARTIFACTS_PUT_BYTES_MAX, LOG_BYTES_MAX};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::ProblemKind;
 
@@ -103,7 +104,8 @@ pub(crate) async fn artifact(
     check_path(place.name())?;
     let holder = (query.worker.as_str(), query.attempt, query.epoch);
     let (task, at) = fence(&api, &caller, &place, holder).await?;
-    held(&api, &task, &at).await?; // before the bytes are read
+    // Before the bytes are read; they are counted once it is known how many they are.
+    held(&api, &task, &at).await?.1.with(place.name(), "", 0)?;
     let mut file = tempfile::NamedTempFile::new().map_err(|error| Fail::internal(&error))?;
     extract::pieces(&headers, body, ARTIFACT_BYTES_MAX, |piece| {
         file.write_all(&piece).map_err(|error| Fail::internal(&error))
@@ -144,36 +146,92 @@ fn field(at: &Attempt, name: &str) -> String {
     format!("put/{}/{}/{name}", at.step, at.attempt)
 }
 
-/// Reads the claim; an attempt that is not held any more is fenced.
-async fn held(api: &Api, task: &TaskId, at: &Attempt) -> Result<StoredRecord, Fail> {
+/// What an attempt has put so far, in a record of its own.
+#[derive(Default, serde::Serialize, serde::Deserialize)]
+struct Puts {
+    /// Names and the SHA-256 of what each means now.
+    names: BTreeMap<String, String>,
+    /// Bytes of all puts but repeated ones.
+    bytes: u64,
+    #[serde(skip)]
+    version: Option<CommitId>,
+}
+
+impl Puts {
+    fn field(at: &Attempt) -> String {
+        format!("puts/{}/{}", at.step, at.attempt)
+    }
+
+    /// Counts one more; what is repeated, as after a lost answer, is counted once.
+    fn with(mut self, name: &str, sha256: &str, bytes: u64) -> Result<Self, Fail> {
+        let refuse = |detail| Err(Fail::new(ProblemKind::TooLarge, detail));
+        if !self.names.contains_key(name) && self.names.len() >= ARTIFACTS_MAX {
+            return refuse(format!("an attempt may put at most {ARTIFACTS_MAX} artifacts"));
+        }
+        if self.names.get(name).is_some_and(|before| before == sha256) {
+            return Ok(self);
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > ARTIFACTS_PUT_BYTES_MAX {
+            return refuse(format!(
+                "an attempt may put at most {ARTIFACTS_PUT_BYTES_MAX} bytes of artifacts in all, \
+                 those put over included; with this one it would be {}",
+                self.bytes
+            ));
+        }
+        self.names.insert(name.to_owned(), sha256.to_owned());
+        Ok(self)
+    }
+}
+
+/// Reads the claim's version and what was put; an attempt that is not held any more is fenced.
+async fn held(api: &Api, task: &TaskId, at: &Attempt) -> Result<(CommitId, Puts), Fail> {
     let key = Key::Claim(at.step.clone());
-    let load = Load { scope: Scope::Task(task.clone()), fields: vec![key.field()] };
+    let fields = vec![key.field(), Puts::field(at)];
+    let load = Load { scope: Scope::Task(task.clone()), fields };
     let (_, records) = api.engine().store().load(&[load]).await?;
-    let stored = records.into_iter().flatten().next().flatten();
-    let claim = stored.as_ref().and_then(|stored| Record::decode(&key, &stored.bytes).ok());
-    match (stored, claim) {
-        (Some(stored), Some(Record::Claim(claim)))
+    let mut records = records.into_iter().flatten();
+    let (claim, puts) = (records.next().flatten(), records.next().flatten());
+    let fenced = || Refusal::Fenced { step: at.step.clone(), attempt: at.attempt };
+    let stored = claim.ok_or_else(fenced)?;
+    match Record::decode(&key, &stored.bytes) {
+        Ok(Record::Claim(claim))
             if claim.attempt == at.attempt
                 && claim.worker == at.worker
-                && claim.epoch == at.epoch =>
-        {
-            Ok(stored)
-        }
-        _ => Err(Refusal::Fenced { step: at.step.clone(), attempt: at.attempt }.into()),
+                && claim.epoch == at.epoch => {}
+        _ => return Err(fenced().into()),
     }
+    let puts = match puts {
+        Some(puts) => {
+            let read: Puts =
+                serde_json::from_slice(&puts.bytes).map_err(|error| Fail::internal(&error))?;
+            Puts { version: Some(puts.version), ..read }
+        }
+        None => Puts::default(),
+    };
+    Ok((stored.version, puts))
 }
 
 /// Keeps which blob a name means, as long as the attempt is held.
 async fn remember(api: &Api, task: &TaskId, at: &Attempt, artifact: &Artifact) -> Result<(), Fail> {
     let bytes = serde_json::to_vec(artifact).expect("plain data");
     for _ in 0..TRIES {
-        let claim = held(api, task, at).await?;
-        let field_name = Key::Claim(at.step.clone()).field();
+        let (claim, before) = held(api, task, at).await?;
+        let guard = |field, version| Guard { field, version };
+        let guards = vec![
+            guard(Key::Claim(at.step.clone()).field(), Some(claim)),
+            guard(Puts::field(at), before.version),
+        ];
+        let puts = before.with(&artifact.name, &artifact.sha256, artifact.bytes)?;
+        let puts = serde_json::to_vec(&puts).expect("plain data");
         let commit = Commit {
             id: api.engine().commit_id(),
             scope: Scope::Task(task.clone()),
-            guards: vec![Guard { field: field_name, version: Some(claim.version) }],
-            writes: vec![(field(at, &artifact.name), Some(bytes.clone()))],
+            guards,
+            writes: vec![
+                (field(at, &artifact.name), Some(bytes.clone())),
+                (Puts::field(at), Some(puts)),
+            ],
             first_event: 0,
             events: Vec::new(),
             indexes: Vec::new(),
@@ -223,6 +281,22 @@ pub(crate) async fn named(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_attempt_puts_so_many_artifacts_and_bytes_and_no_more() {
+        let put = |puts: Puts, name: &str, bytes| puts.with(name, &format!("{name}{bytes}"), bytes);
+        let mut puts = Puts::default();
+        for number in 0..ARTIFACTS_MAX {
+            puts = put(puts, &number.to_string(), 1).unwrap();
+        }
+        let clone = |puts: &Puts| Puts { names: puts.names.clone(), ..Puts::default() };
+        let fault = put(clone(&puts), "more", 1).err().expect("one too many");
+        assert!(fault.is(ProblemKind::TooLarge));
+        assert!(put(clone(&puts), "7", 2).is_ok(), "a name may be put over");
+        let full = put(Puts::default(), "a", ARTIFACTS_PUT_BYTES_MAX).unwrap();
+        let full = put(full, "a", ARTIFACTS_PUT_BYTES_MAX).expect("a repeat is counted once");
+        assert!(put(full, "a", 1).err().expect("too many").is(ProblemKind::TooLarge));
+    }
 
     #[test]
     fn an_artifact_stays_within_its_directory() {

@@ -10,6 +10,7 @@ use standfast_domain::record::{
 use standfast_domain::time::Time;
 use standfast_engine::ports::{BATCH_MAX, Load, StoreError};
 use standfast_engine::{Engine, EngineError};
+use standfast_protocol::steps::{StepState as Word, WaitingFor};
 
 use crate::Api;
 use crate::auth::Caller;
@@ -48,6 +49,8 @@ pub(crate) struct Survey {
     pub live: Vec<Live>,
     /// The step that made the task fail.
     pub cause: Option<(StepId, StepState)>,
+    /// What its next ready step waits for, once that was looked for.
+    pub waiting_for: Option<WaitingFor>,
     /// Names that were walked.
     walked: u64,
 }
@@ -184,7 +187,8 @@ pub(crate) fn survey_cost(base: &Base) -> usize {
 /// as many are found as the headers say.
 pub(crate) async fn survey(engine: &Engine, bases: Vec<Base>) -> Result<Vec<Survey>, EngineError> {
     let now = engine.now().await?;
-    let start = |base| Survey { base, now, live: Vec::new(), cause: None, walked: 0 };
+    let start =
+        |base| Survey { base, now, live: Vec::new(), cause: None, waiting_for: None, walked: 0 };
     let mut surveys: Vec<Survey> = bases.into_iter().map(start).collect();
     let mut chunk = 0;
     loop {
@@ -275,6 +279,39 @@ pub(crate) async fn survey_one(engine: &Engine, base: Base) -> Result<Survey, Fa
     surveys.pop().ok_or_else(|| Fail::internal(&"a survey of one task gave none"))
 }
 
+/// Finds what tasks wait for that have ready steps and none that runs: one definition a task,
+/// and what workers have announced.
+pub(crate) async fn find_waits(api: &Api, surveys: &mut [Survey]) -> Result<(), EngineError> {
+    let mut waiting: Vec<(usize, StepState, TaskId, StepId)> = Vec::new();
+    for (at, survey) in surveys.iter().enumerate() {
+        let runs = survey.live.iter().any(|live| live.claim.is_some());
+        if runs || !survey.base.gate.holds.is_empty() {
+            continue;
+        }
+        let phase = &survey.base.header.phase;
+        let word = |live: &&Live| present::step::state(phase, live.finally, &live.state, false);
+        if let Some(live) = survey.live.iter().find(|live| word(live) == Word::Ready) {
+            let task = survey.base.task.clone();
+            waiting.push((at, live.state.clone(), task, live.step.clone()));
+        }
+    }
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let workers = api.registry().workers().await?;
+    let wants: Vec<(TaskId, Vec<Key>)> = waiting
+        .iter()
+        .map(|(_, _, task, step)| (task.clone(), vec![Key::Definition(step.clone())]))
+        .collect();
+    let found = records(api.engine(), &wants).await?;
+    for ((at, state, _, _), records) in waiting.into_iter().zip(found) {
+        if let Some(Record::Definition(definition)) = records.into_values().next() {
+            surveys[at].waiting_for = crate::steps::waiting_for(&definition, &state, &workers);
+        }
+    }
+    Ok(())
+}
+
 /// Reads all names a step needs.
 pub(crate) async fn needs(
     engine: &Engine,
@@ -301,6 +338,6 @@ pub(crate) async fn needs(
 impl Survey {
     /// Makes a survey for tests of what is shown.
     pub fn of(base: Base, live: Vec<Live>) -> Self {
-        Self { base, now: Time(0), live, cause: None, walked: 0 }
+        Self { base, now: Time(0), live, cause: None, waiting_for: None, walked: 0 }
     }
 }

@@ -10,7 +10,7 @@ use standfast_domain::ids::StepId;
 use standfast_domain::plan::Uses;
 use standfast_domain::record::{Definition, Key, LIST_CHUNK, Payload, Record, Status, StepState};
 use standfast_domain::time::Time;
-use standfast_engine::registry::WorkerInfo;
+use standfast_engine::registry::{Lack, WorkerInfo, lack};
 use standfast_protocol::paths;
 use standfast_protocol::steps::{StepPage, StepQuery, StepView, WaitingFor};
 
@@ -194,7 +194,7 @@ async fn view(
     })))
 }
 
-/// Says what a ready step waits for, if no live worker would take it.
+/// Says what a ready step waits for, if no live worker could take it now.
 pub(crate) fn waiting_for(
     definition: &Definition,
     state: &StepState,
@@ -205,10 +205,10 @@ pub(crate) fn waiting_for(
     else {
         return None;
     };
-    let taken = workers
-        .iter()
-        .any(|worker| worker.queues.contains(queue) && worker.handlers.contains(handler));
-    (!taken).then_some(WaitingFor::NoWorker)
+    lack(workers, queue, handler).map(|lack| match lack {
+        Lack::NoWorker => WaitingFor::NoWorker,
+        Lack::Concurrency => WaitingFor::Concurrency,
+    })
 }
 
 /// Reads a step with its output.

@@ -129,7 +129,8 @@ pub(crate) async fn get(
     place: Place,
 ) -> Result<Json<TaskView>, Fail> {
     let base = reads::visible(&api, &caller, place.task()?).await?;
-    let survey = reads::survey_one(api.engine(), base).await?;
+    let mut survey = reads::survey_one(api.engine(), base).await?;
+    reads::find_waits(&api, std::slice::from_mut(&mut survey)).await?;
     Ok(Json(present::task::view(&survey)))
 }
 
@@ -160,10 +161,8 @@ pub(crate) async fn stop(
     else {
         return Err(Fail::internal(&"a stop gave no records"));
     };
-    // A task whose `finally` steps run after a success or failure takes no stop any more.
     let Some(stop) = gate.stop else {
-        let detail = "the task is ending already; its `finally` steps are run to their end";
-        return Err(Fail::new(ProblemKind::NotApplicable, detail));
+        return Err(Fail::internal(&"a stop was taken and is not there"));
     };
     Ok(Json(Stopped {
         id: base.task.to_string(),

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use standfast_domain::ids::{HandlerName, NameFault, Queue, WorkerId};
-use standfast_engine::registry::ANNOUNCEMENT;
+use standfast_engine::registry::{ANNOUNCEMENT, WorkerLoad};
 use standfast_protocol::claims::{Announce, Announced};
 use standfast_protocol::limits::{ANNOUNCED_MAX, REQUEST_BYTES_MAX};
 use standfast_protocol::paths;
@@ -34,10 +34,14 @@ pub(crate) async fn announce(
     let handlers = names.all("/handlers", handlers);
     let Some(worker) = worker else { return Err(names.into_fail()) };
     names.check()?;
+    let load = request.concurrency.map(|concurrency| {
+        let running = request.running.unwrap_or_default();
+        WorkerLoad { concurrency, running }
+    });
     if request.leaving {
         api.registry().withdraw(&worker).await?;
     } else {
-        api.registry().announce(&worker, &queues, &handlers).await?;
+        api.registry().announce(&worker, &queues, &handlers, load).await?;
     }
     let principal = caller.principal().to_string();
     Ok(Json(Announced { principal, again_ms: ANNOUNCEMENT.0 / 3 }))

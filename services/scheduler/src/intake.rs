@@ -1,13 +1,15 @@
 //! Takes in what other services publish: `submit` messages become tasks.
 //!
-//! A message is acknowledged once its task is stored and its reply is sent, or once it stands
-//! in the queue of rejected messages with the problem beside it. So none is lost and none
-//! loops; one that comes again leads to the same task by its key.
+//! A message is acknowledged once its task is stored, the reply promised with it in the outbox;
+//! or once it stands in the queue of rejected messages with the problem beside it and its reply
+//! is sent. So none is lost and none loops; one that comes again leads to the same task by its
+//! key. The answer to such a repeat commits nothing and is sent before its message is
+//! acknowledged.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::Value;
 use standfast_domain::ids::{Principal, TaskId};
 use standfast_domain::json::{self, Limits};
@@ -16,9 +18,11 @@ use standfast_domain::plan::Fault;
 use standfast_domain::record::{Key, Record, TaskState as Stored};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
+use standfast_engine::outbox::{OutgoingMessage, Recipient};
 use standfast_engine::ports::{BrokerError, Delivery, Destination, Message, Source};
 use standfast_engine::registry::Registry;
 use standfast_engine::submission::{Handlers, Submitted, prepare};
+use standfast_engine::tally::Tally;
 use standfast_engine::tokens::{Identity, Role, Tokens};
 use standfast_engine::{Engine, EngineError};
 use standfast_protocol::amqp::{
@@ -39,6 +43,11 @@ const REPLY_ID_BYTES_MAX: usize = 249;
 /// Bytes of the problem beside a rejected message: all headers go into one frame, which RabbitMQ
 /// limits to 128 KiB, and those that the message came with are kept too.
 const PROBLEM_BYTES_MAX: usize = 32 * 1024;
+/// Bytes of the headers that a rejected message keeps of those it came with: with the problem and
+/// the ids they fit one frame. Of more, those that do not fit are left out.
+const KEPT_HEADERS_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that a header has on the wire besides name and value, at most.
+const HEADER_BYTES: usize = 8;
 /// The wait before a message is tried again while store or broker do not answer.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -54,6 +63,26 @@ pub struct Intake {
     pub handlers: Arc<dyn Handlers>,
     /// How long an ended task is kept if its plan does not say.
     pub retention: Span,
+    /// Counts.
+    pub gauges: Arc<IntakeGauges>,
+}
+
+/// What an intake counts, for metrics.
+#[derive(Debug, Default)]
+pub struct IntakeGauges {
+    /// Messages that were dealt with: `created`, `known`, or the kind of problem.
+    pub messages: Tally,
+    /// Messages that wait for store or broker now.
+    pub held: AtomicU64,
+}
+
+/// What is still to be told, once it is decided what becomes of a message.
+#[derive(Debug)]
+enum Answer {
+    /// The reply stands in the outbox.
+    Promised,
+    /// This, if a reply is wanted; nothing was committed for it.
+    Direct(Box<SubmitReply>),
 }
 
 /// Why a message was not accepted.
@@ -94,22 +123,30 @@ impl Intake {
 
     /// Handles one message to its end, or leaves it unacknowledged at the shutdown.
     async fn take(&self, delivery: Delivery, shutdown: &CancellationToken) {
-        let mut failing = false;
+        let mut held = None;
+        let mut kept = false;
         loop {
-            let waits: Box<dyn std::fmt::Display + Send> = match self.accept(&delivery).await {
-                Ok(reply) => match self.finish(&delivery, reply).await {
-                    Ok(()) => {
-                        delivery.acker.ack().await;
-                        return;
+            let (waits, outage) = match self.accept(&delivery).await {
+                Ok(Answer::Promised) => {
+                    self.gauges.messages.add("created");
+                    delivery.acker.ack().await;
+                    return;
+                }
+                Ok(Answer::Direct(reply)) => {
+                    match self.finish(&delivery, &reply, &mut kept).await {
+                        Ok(()) => {
+                            self.gauges.messages.add(outcome(&reply));
+                            delivery.acker.ack().await;
+                            return;
+                        }
+                        Err(error) => (error.to_string(), false),
                     }
-                    Err(error) => Box::new(error),
-                },
-                Err(error) => Box::new(error),
+                }
+                Err(error) => (error.to_string(), error.is_outage()), // said once for all
             };
-            if !failing {
-                tracing::warn!(message_id = ?delivery.message_id, error = %waits, "message held");
-                failing = true;
-            }
+            // An outage of the store is said once for all.
+            let said = (!outage).then_some(waits);
+            held.get_or_insert_with(|| Held::begin(&self.gauges, &delivery, said));
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
@@ -119,15 +156,17 @@ impl Intake {
     }
 
     /// Accepts or refuses; an error means that it is not known yet.
-    async fn accept(&self, delivery: &Delivery) -> Result<SubmitReply, EngineError> {
+    async fn accept(&self, delivery: &Delivery) -> Result<Answer, EngineError> {
         match self.submit(delivery).await {
-            Ok(submitted) => Ok(SubmitReply::Submitted(submitted)),
-            Err(Refused::Problem(problem)) => Ok(SubmitReply::Problem(*problem)),
+            Ok(answer) => Ok(answer),
+            Err(Refused::Problem(problem)) => {
+                Ok(Answer::Direct(Box::new(SubmitReply::Problem(*problem))))
+            }
             Err(Refused::Later(error)) => Err(error),
         }
     }
 
-    async fn submit(&self, delivery: &Delivery) -> Result<Accepted, Refused> {
+    async fn submit(&self, delivery: &Delivery) -> Result<Answer, Refused> {
         if delivery.routing_key != SUBMIT {
             let detail = format!(
                 "routing key `{}` is not available in this version; expected `{SUBMIT}`",
@@ -140,26 +179,44 @@ impl Intake {
             let detail = "the body is not acceptable JSON";
             listed(ProblemKind::InvalidJson, detail, faults)
         })?;
-        let submission = self.prepare(delivery, body, by.principal.clone()).await?;
+        let mut submission = self.prepare(delivery, body, by.principal.clone()).await?;
         if let Some(owner) = &submission.plan.owner
             && !by.may_name_owner(Some(owner))
         {
             let detail = format!("this needs to be done by an admin, or without `owner: {owner}`");
             return Err(refused(ProblemKind::Forbidden, detail));
         }
-        if submission.idempotency_key.is_none() {
+        let Some(key) = &submission.idempotency_key else {
             let detail = "a message needs a `message_id`, or its plan an `idempotency_key`: one \
                           of them makes its repeat the same task";
             return Err(refused(ProblemKind::InvalidRequest, detail));
-        }
+        };
+        let task = TaskId::keyed(&submission.submitted_by, key);
+        let promised = accepted_reply(delivery, &task);
+        submission.outgoing = promised.iter().map(OutgoingMessage::entry).collect();
         let (task, created) =
             self.engine.submit(submission).await.map_err(|error| match error {
                 EngineError::Refused(refusal) => refusal_problem(&refusal),
                 EngineError::Store(_) => Refused::Later(error),
             })?;
-        let state = self.state(&task).await.map_err(Refused::Later)?;
-        let url = fill(paths::TASK, &[task.as_str()]);
-        Ok(Accepted { url, id: task.to_string(), created, state })
+        self.answer(&task, created, promised).await.map_err(Refused::Later)
+    }
+
+    /// Says what is still to be told of an accepted task. A message that comes again finds the
+    /// reply that was promised to it; another one under the same key, perhaps from a publisher
+    /// with a new reply queue, is told where the task stands now.
+    async fn answer(
+        &self,
+        task: &TaskId,
+        created: bool,
+        promised: Option<OutgoingMessage>,
+    ) -> Result<Answer, EngineError> {
+        let Some(reply) = promised else { return Ok(Answer::Promised) };
+        if created || self.engine.send_promised(task, &reply).await? {
+            return Ok(Answer::Promised);
+        }
+        let accepted = accepted(task, false, self.state(task).await?);
+        Ok(Answer::Direct(Box::new(SubmitReply::Submitted(accepted))))
     }
 
     /// Reads where a task stands: it may have been accepted long ago.
@@ -226,30 +283,31 @@ impl Intake {
         Ok(Identity { principal, role: Role::Publisher })
     }
 
-    /// Sends the reply, and the message itself to the rejected ones if it was refused.
-    async fn finish(&self, delivery: &Delivery, reply: SubmitReply) -> Result<(), BrokerError> {
-        let mut messages = Vec::new();
-        if let SubmitReply::Problem(problem) = &reply {
+    /// Sends the reply, and before it the message itself to the rejected ones if it was refused,
+    /// unless it is `kept` there already.
+    async fn finish(
+        &self,
+        delivery: &Delivery,
+        reply: &SubmitReply,
+        kept: &mut bool,
+    ) -> Result<(), BrokerError> {
+        if let SubmitReply::Problem(problem) = reply
+            && !*kept
+        {
+            let rejection = rejection(delivery, problem);
+            for result in self.engine.broker().publish(vec![rejection], BOUND).await {
+                result?;
+            }
             tracing::info!(message_id = ?delivery.message_id, %problem, "message rejected");
-            messages.push(rejection(delivery, problem));
+            *kept = true;
         }
-        for result in self.engine.broker().publish(messages, BOUND).await {
-            result?;
-        }
-        let Some(to) = &delivery.reply_to else { return Ok(()) };
-        let correlation_id = delivery.correlation_id.clone().or(delivery.message_id.clone());
-        let answer = Message {
-            destination: Destination::Reply(to.clone()),
-            message_id: reply_id(delivery.message_id.as_deref().unwrap_or("none")),
-            correlation_id,
-            headers: Vec::new(),
-            body: Bytes::from(serde_json::to_vec(&reply).expect("plain data")),
-        };
-        for result in self.engine.broker().publish(vec![answer], BOUND).await {
+        let Some(answer) = reply_to(delivery, reply) else { return Ok(()) };
+        for result in self.engine.broker().publish(vec![answer.message()], BOUND).await {
             match result {
                 Ok(()) => {}
                 Err(BrokerError::Refused(reason)) => {
-                    tracing::info!(reply_to = %to, reason, "nobody waits for the reply");
+                    tracing::info!(reply_to = ?delivery.reply_to, reason,
+                        "nobody waits for the reply");
                 }
                 Err(error) => return Err(error),
             }
@@ -258,19 +316,77 @@ impl Intake {
     }
 }
 
+/// Makes the reply to a message, if it wants one.
+fn reply_to(delivery: &Delivery, reply: &SubmitReply) -> Option<OutgoingMessage> {
+    Some(OutgoingMessage {
+        to: Recipient::Reply(delivery.reply_to.clone()?),
+        message_id: reply_id(delivery.message_id.as_deref().unwrap_or("none")),
+        correlation_id: delivery.correlation_id.clone().or(delivery.message_id.clone()),
+        body: serde_json::to_value(reply).expect("plain data"),
+    })
+}
+
+/// Makes the reply that is promised with a task's birth: it is `queued` then.
+fn accepted_reply(delivery: &Delivery, task: &TaskId) -> Option<OutgoingMessage> {
+    let accepted = accepted(task, true, TaskState::Queued);
+    reply_to(delivery, &SubmitReply::Submitted(accepted))
+}
+
+fn accepted(task: &TaskId, created: bool, state: TaskState) -> Accepted {
+    let url = fill(paths::TASK, &[task.as_str()]);
+    Accepted { url, id: task.to_string(), created, state }
+}
+
+/// A message that waits for store or broker; counted as long as it does. The first of them is
+/// logged, and the end of the last.
+struct Held<'g>(&'g IntakeGauges);
+
+impl<'g> Held<'g> {
+    fn begin(gauges: &'g IntakeGauges, delivery: &Delivery, error: Option<String>) -> Self {
+        if gauges.held.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(error) = error
+        {
+            tracing::warn!(message_id = ?delivery.message_id, error, "messages held");
+        }
+        Self(gauges)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.0.held.fetch_sub(1, Ordering::Relaxed) == 1 {
+            tracing::info!("no message is held any more");
+        }
+    }
+}
+
+/// Gives the word that a message is counted under.
+fn outcome(reply: &SubmitReply) -> &'static str {
+    match reply {
+        SubmitReply::Submitted(accepted) if accepted.created => "created",
+        SubmitReply::Submitted(_) => "known",
+        SubmitReply::Problem(problem) => problem.known().map_or("unknown", ProblemKind::slug),
+    }
+}
+
 fn header<'d>(delivery: &'d Delivery, name: &str) -> Option<&'d str> {
     let found = delivery.headers.iter().find(|(key, _)| key == name);
     found.map(|(_, value)| value.as_str())
 }
 
-/// Makes the rejected copy; tokens are left out.
+/// Makes the rejected copy; tokens are left out, and headers that would leave the problem no
+/// room.
 fn rejection(delivery: &Delivery, problem: &Problem) -> Message {
-    let mut headers: Vec<(String, String)> = delivery
-        .headers
-        .iter()
-        .filter(|(name, _)| name != TOKEN_HEADER && name != PROBLEM_HEADER)
-        .cloned()
-        .collect();
+    let own = [TOKEN_HEADER, PROBLEM_HEADER, ROUTING_KEY_HEADER];
+    let mut room = KEPT_HEADERS_BYTES_MAX;
+    let mut headers = Vec::new();
+    for (name, value) in &delivery.headers {
+        let bytes = name.len() + value.len() + HEADER_BYTES;
+        if !own.contains(&name.as_str()) && bytes <= room {
+            room -= bytes;
+            headers.push((name.clone(), value.clone()));
+        }
+    }
     headers.push((PROBLEM_HEADER.to_owned(), problem_header(problem)));
     headers.push((ROUTING_KEY_HEADER.to_owned(), delivery.routing_key.clone()));
     Message {
@@ -321,7 +437,8 @@ fn refusal_problem(refusal: &Refusal) -> Refused {
         Refusal::NotClaimable { .. }
         | Refusal::NotApplicable { .. }
         | Refusal::Effect { .. }
-        | Refusal::Ended(_) => ProblemKind::NotApplicable,
+        | Refusal::Ended(_)
+        | Refusal::EndDecided(_) => ProblemKind::NotApplicable,
     };
     refused(kind, refusal.to_string())
 }

@@ -8,6 +8,8 @@
 mod dead_steps;
 mod intake;
 mod members;
+mod not_started;
+mod outbox_sweep;
 mod ready_sweep;
 mod retention;
 mod scheduler;
@@ -16,7 +18,7 @@ mod timers;
 mod walk;
 mod work_sweep;
 
-pub use intake::Intake;
+pub use intake::{Intake, IntakeGauges};
 pub use members::forget_schedulers;
 pub use ready_sweep::publish_ready;
 pub use scheduler::{Gauges, Scheduler, Settings};

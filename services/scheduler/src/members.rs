@@ -12,8 +12,10 @@ use standfast_engine::ports::{BATCH_MAX, Range};
 use standfast_engine::{Engine, EngineError};
 
 const INDEX: &str = "schedulers";
-/// How long a scheduler counts as living after it last said so.
-const LIVES: Span = Span::from_secs(10);
+/// How long a scheduler counts as living after it last said so: so much later, at most, timers
+/// fire whose scheduler was killed. Several times the interval, so that a slow store moves no
+/// partitions to and fro.
+const LIVES: Span = Span::from_secs(5);
 
 /// The list of living schedulers.
 pub(crate) struct Members {
@@ -28,8 +30,9 @@ struct State {
 }
 
 impl Members {
-    /// How often a scheduler says that it lives.
-    pub const INTERVAL: Duration = Duration::from_secs(3);
+    /// How often a scheduler says that it lives and reads who else does: so much later, at most,
+    /// timers fire whose scheduler was told to end.
+    pub const INTERVAL: Duration = Duration::from_secs(1);
 
     pub fn new(id: WorkerId) -> Self {
         Self { id, state: Mutex::default() }

@@ -4,7 +4,7 @@
 //! there are ready steps, the oldest steps are published again: at most 500 at a time, each
 //! after a growing interval, so that a large backlog floods nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -28,9 +28,11 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// The longest such interval.
 const AGAIN_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// The duty: for each step published again, when it may be once more.
+/// The duty: for each step published again, when it may be once more; and the queues whose
+/// messages the broker did not take at the last look.
 #[derive(Default)]
 pub(crate) struct ReadySweep {
+    refused: BTreeSet<Queue>,
     published: BTreeMap<(String, String), (Duration, Duration)>,
 }
 
@@ -40,10 +42,13 @@ impl Duty for ReadySweep {
     async fn round(&mut self, shared: &Shared) -> Result<(), EngineError> {
         let monotonic = shared.engine.clock().monotonic();
         self.published.retain(|_, (until, _)| *until + AGAIN_AFTER_MAX > monotonic);
+        let mut first_error = None;
         for queue in shared.engine.queues().await? {
-            self.queue(shared, &queue, monotonic).await?;
+            if let Err(error) = self.queue(shared, &queue, monotonic).await {
+                first_error = Some(error); // one queue's trouble must not strand the others
+            }
         }
-        Ok(())
+        first_error.map_or(Ok(()), Err)
     }
 }
 
@@ -80,22 +85,57 @@ impl ReadySweep {
         };
         let mut lost = oldest(engine, &index, shared.partitions(), now, due).await?;
         lost.truncate(missing.min(ROUND_MAX));
-        let mut wakes = Vec::new();
+        let (mut wakes, mut members, mut first_error) = (Vec::new(), Vec::new(), None);
         for member in lost {
-            let Some(wake) = check(engine, &index, &member).await? else { continue };
-            wakes.push(wake);
-            let key = (index.clone(), member);
-            let last = self.published.get(&key).map_or(AGAIN_AFTER / 2, |(_, last)| *last);
-            let next = (last * 2).min(AGAIN_AFTER_MAX);
-            self.published.insert(key, (monotonic + next, next));
+            match check(engine, &index, &member).await {
+                Ok(Some(wake)) => {
+                    wakes.push(wake);
+                    members.push(member);
+                }
+                Ok(None) => {}
+                Err(error) if error.is_outage() => return Err(error),
+                Err(error) => {
+                    first_error = Some(error); // one step must not strand the others
+                    self.later((index.clone(), member), monotonic);
+                }
+            }
         }
         if !wakes.is_empty() {
-            let failed = engine.wake_again(&wakes).await;
-            let sent = wakes.len() - failed;
-            tracing::info!(%queue, sent, failed, "step messages sent again");
+            let taken = engine.wake_again(&wakes).await;
+            let mut sent = 0;
+            // What the broker did not take, because the queue is full or it reads nothing, has
+            // not been sent: it is tried again in the next round.
+            for (member, _) in members.into_iter().zip(&taken).filter(|(_, taken)| **taken) {
+                sent += 1;
+                self.later((index.clone(), member), monotonic);
+            }
+            self.report(queue, sent, taken.len() - sent);
             shared.gauges.swept.fetch_add(sent as u64, Ordering::Relaxed);
         }
-        Ok(())
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Leaves a step alone for a while, each time for longer.
+    fn later(&mut self, key: (String, String), monotonic: Duration) {
+        let last = self.published.get(&key).map_or(AGAIN_AFTER / 2, |(_, last)| *last);
+        let next = (last * 2).min(AGAIN_AFTER_MAX);
+        self.published.insert(key, (monotonic + next, next));
+    }
+
+    /// Logs what was sent, and once that the broker does not take what waits.
+    fn report(&mut self, queue: &Queue, sent: usize, failed: usize) {
+        if sent > 0 {
+            tracing::info!(%queue, sent, failed, "step messages sent again");
+        }
+        match failed {
+            0 => {
+                self.refused.remove(queue);
+            }
+            _ if self.refused.insert(queue.clone()) => {
+                tracing::warn!(%queue, failed, "the broker does not take step messages; they wait");
+            }
+            _ => {}
+        }
     }
 }
 
@@ -114,7 +154,8 @@ pub async fn publish_ready(engine: &Engine) -> Result<usize, EngineError> {
             for member in part {
                 wakes.extend(check(engine, &index, member).await?);
             }
-            sent += wakes.len() - engine.wake_again(&wakes).await;
+            let taken = engine.wake_again(&wakes).await;
+            sent += taken.into_iter().filter(|taken| *taken).count();
         }
     }
     Ok(sent)
@@ -170,4 +211,81 @@ async fn check(engine: &Engine, index: &str, member: &str) -> Result<Option<Wake
         },
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use standfast_brokers::in_process::InProcessBroker;
+    use standfast_domain::commit::Commit;
+    use standfast_domain::ids::{StepId, TaskId, WorkerId};
+    use standfast_domain::record::{Header, StepState};
+    use standfast_engine::blobs::Blobs;
+    use standfast_engine::installation::Installation;
+    use standfast_engine::ports::{Broker, Source};
+    use standfast_engine::time::{SystemClock, SystemIds};
+    use standfast_stores::redb::RedbStore;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{Scheduler, Settings};
+
+    /// Writes a task whose step has been ready for some time.
+    async fn ready_long_ago(engine: &Engine, queue: &Queue) -> TaskId {
+        let task = TaskId::random([3; 16]);
+        let since = Time(engine.now().await.unwrap().0 - 11_000);
+        let step = Key::Step(StepId::new("a").unwrap());
+        let status = Status::Ready { since, queue: queue.clone() };
+        let state = Record::Step(StepState { status, ..StepState::pending(0) });
+        let header = Record::Header(Header::new(since, "", 1, 0, None));
+        let entries = entries(&task, &step, &state).into_iter();
+        let commit = Commit {
+            id: engine.commit_id(),
+            scope: Scope::Task(task.clone()),
+            guards: Vec::new(),
+            writes: vec![
+                (Key::Header.field(), Some(header.encode())),
+                (step.field(), Some(state.encode())),
+            ],
+            first_event: 0,
+            events: Vec::new(),
+            indexes: entries
+                .map(|(index, member)| IndexChange { index, member, add: true })
+                .collect(),
+            returns: Vec::new(),
+        };
+        assert!(engine.commit_raw(commit).await.unwrap());
+        task
+    }
+
+    #[tokio::test]
+    async fn a_scheduler_wakes_again_for_a_step_whose_message_was_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(RedbStore::open(dir.path()).unwrap());
+        let (broker, clock) = (Arc::new(InProcessBroker::new()), Arc::new(SystemClock::default()));
+        let engine = Engine::start(store, broker.clone(), clock, Arc::new(SystemIds));
+        let queue = Queue::new("lost").unwrap();
+        engine.know_queues([&queue].into_iter()).await.unwrap();
+        let task = ready_long_ago(&engine, &queue).await;
+        let mut messages = broker.subscribe(Source::Steps(queue), 1).await.unwrap();
+        let installation = Installation::open(&engine).await.unwrap();
+        let url = dir.path().join("blobs").display().to_string();
+        let blobs = Blobs::open(&url, &installation.id).await.unwrap();
+        let settings = Settings {
+            sweeps_every: Duration::from_millis(10),
+            ..Settings::new(WorkerId::new("s1").unwrap())
+        };
+        let scheduler = Scheduler::new(engine, blobs, settings);
+        let (gauges, ending) = (scheduler.gauges(), CancellationToken::new());
+        let running = tokio::spawn(scheduler.run(ending.clone()));
+        let bound = Duration::from_secs(10);
+        let woken = tokio::time::timeout(bound, messages.next()).await;
+        let delivery = woken.expect("a step message within ten seconds").unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&delivery.body).unwrap();
+        assert_eq!((&body["task"], &body["step"]), (&task.as_str().into(), &"a".into()));
+        ending.cancel();
+        running.await.unwrap();
+        assert_eq!(gauges.swept.load(Ordering::Relaxed), 1);
+    }
 }

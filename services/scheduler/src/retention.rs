@@ -51,10 +51,14 @@ impl Duty for Retention {
                 TimerKind::Retry
                 | TimerKind::Hold
                 | TimerKind::GiveUp
+                | TimerKind::Queue
                 | TimerKind::Claim
                 | TimerKind::Deadline => continue,
             };
             if let Err(error) = removed {
+                if !engine.standing().is_well() {
+                    return Err(error); // not this task's trouble: no need to leave it alone
+                }
                 tracing::warn!(task = %entry.task, %error, "task not removed; tried again");
                 self.later.insert(member, monotonic + LATER);
             }

@@ -9,19 +9,24 @@ use standfast_domain::time::Span;
 use standfast_engine::Engine;
 use standfast_engine::EngineError;
 use standfast_engine::blobs::Blobs;
+use standfast_engine::registry::Registry;
+use standfast_engine::tally::Tally;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::dead_steps;
+use crate::intake::IntakeGauges;
 use crate::members::Members;
+use crate::outbox_sweep::OutboxSweep;
 use crate::ready_sweep::ReadySweep;
 use crate::retention::Retention;
 use crate::takeover::TakeOver;
 use crate::timers::Timers;
 use crate::work_sweep::WorkSweep;
 
-/// The longest wait after failures in a row.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// The longest wait after failures in a row: how late a store that came back may be noticed.
+/// Calls to one that is away cost next to nothing, since all share one attempt to connect.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// What a scheduler is told at its start.
 #[derive(Clone, Debug)]
@@ -61,8 +66,12 @@ pub struct Gauges {
     pub taken_over: AtomicU64,
     /// Step messages sent again by the sweep.
     pub swept: AtomicU64,
-    /// Step messages that died on the broker.
-    pub dead: AtomicU64,
+    /// Outgoing messages sent again by the sweep of the outbox.
+    pub outgoing_swept: AtomicU64,
+    /// Step messages that died on the broker, by reason.
+    pub dead: Tally,
+    /// What came of messages that others sent.
+    pub intake: Arc<IntakeGauges>,
     /// Tasks removed after their retention.
     pub removed: AtomicU64,
 }
@@ -83,6 +92,7 @@ impl Gauges {
 pub(crate) struct Shared {
     pub engine: Engine,
     pub blobs: Blobs,
+    pub registry: Registry,
     pub settings: Settings,
     pub members: Members,
     pub gauges: Arc<Gauges>,
@@ -105,7 +115,8 @@ impl Scheduler {
     pub fn new(engine: Engine, blobs: Blobs, settings: Settings) -> Self {
         let members = Members::new(settings.id.clone());
         let gauges = Arc::new(Gauges::default());
-        Self { shared: Arc::new(Shared { engine, blobs, settings, members, gauges }) }
+        let registry = Registry::new(engine.clone());
+        Self { shared: Arc::new(Shared { engine, blobs, registry, settings, members, gauges }) }
     }
 
     /// Gives the counts.
@@ -126,6 +137,7 @@ impl Scheduler {
         duties.spawn(every(TakeOver::default(), takeover_every, given()));
         duties.spawn(every(ReadySweep::default(), sweeps_every, given()));
         duties.spawn(every(WorkSweep, sweeps_every, given()));
+        duties.spawn(every(OutboxSweep, sweeps_every, given()));
         duties.spawn(every(Retention::default(), timers_every * 5, given()));
         duties.spawn(dead_steps::run(shared.clone(), shutdown.clone()));
         while let Some(ended) = duties.join_next().await {
@@ -159,7 +171,8 @@ impl Duty for Membership {
     }
 }
 
-/// Does a duty again and again. After a failure it waits longer, and says so once.
+/// Does a duty again and again. After a failure it waits longer, and says so once, unless the
+/// engine has said it for all duties.
 async fn every<D: Duty>(
     mut duty: D,
     interval: Duration,
@@ -176,10 +189,12 @@ async fn every<D: Duty>(
                 (pause, failing) = (interval, false);
             }
             Err(error) => {
-                if !failing {
+                if error.is_outage() {
+                    tracing::debug!(duty = D::NAME, %error, "duty waits");
+                } else if !failing {
                     tracing::warn!(duty = D::NAME, %error, "duty waits");
+                    failing = true;
                 }
-                failing = true;
                 pause = (pause * 2).min(PAUSE_MAX).max(interval);
             }
         }

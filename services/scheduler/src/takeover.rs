@@ -1,8 +1,9 @@
 //! Takes attempts from workers that fell silent.
 //!
 //! A claim is taken over only if the store's clock says that it has expired *and* this process,
-//! on its own monotonic clock, saw the store answering and the claim unrenewed for a whole
-//! claim length. So neither an outage of the store nor a jumping clock fences anybody.
+//! on its own monotonic clock, saw the store answering and taking writes, and the claim
+//! unrenewed, for a whole claim length. So neither an outage of the store, nor one that only
+//! refuses writes (heartbeats among them), nor a jumping clock fences anybody.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -27,6 +28,8 @@ const LOOKS_MISSED_MAX: u32 = 3;
 pub(crate) struct TakeOver {
     seen: BTreeMap<String, Duration>,
     looked_at: Option<Duration>,
+    /// Outages of the store that had begun at the last look.
+    outages: u64,
 }
 
 impl Duty for TakeOver {
@@ -48,20 +51,34 @@ impl Duty for TakeOver {
             self.seen.clear(); // this process slept
         }
         self.looked_at = Some(monotonic);
+        let (well, outages) = (engine.standing().is_well(), engine.standing().outages());
+        if !well || outages != self.outages {
+            self.seen.clear(); // no heartbeat could be stored
+        }
+        self.outages = outages;
         let before = std::mem::take(&mut self.seen);
         for member in members {
             let first = before.get(&member).copied().unwrap_or(monotonic);
             self.seen.insert(member, first);
         }
         let now = engine.now().await?;
+        let mut first_error = None;
         for (member, first) in &self.seen {
             let Some(entry) = TimerEntry::parse(member) else { continue };
-            if entry.due <= now {
-                let watched = monotonic.saturating_sub(*first);
-                take(shared, member, &entry, watched).await?;
+            if entry.due > now {
+                continue;
+            }
+            let watched = monotonic.saturating_sub(*first);
+            match take(shared, member, &entry, watched).await {
+                Ok(()) => {}
+                Err(error) if error.is_outage() => {
+                    self.seen.clear(); // the store was not seen answering
+                    return Err(error);
+                }
+                Err(error) => first_error = Some(error), // one task must not strand the others
             }
         }
-        Ok(())
+        first_error.map_or(Ok(()), Err)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Fires timers that are due: retries, timer steps, total times, deadlines.
+//! Fires timers that are due: retries, timer steps, queue times, total times, deadlines.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -12,10 +12,10 @@ use standfast_domain::index::{TIMERS, TimerEntry, entries, time_key};
 use standfast_domain::record::Key;
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
-use standfast_engine::{Engine, EngineError};
+use standfast_engine::EngineError;
 
 use crate::scheduler::{Duty, Shared};
-use crate::walk;
+use crate::{not_started, walk};
 
 /// Timers of one partition that one round takes.
 const ROUND_MAX: usize = 200;
@@ -23,6 +23,8 @@ const ROUND_MAX: usize = 200;
 const PARALLEL: usize = 64;
 /// How long a timer that could not fire yet is left alone.
 const DEFERRED: Duration = Duration::from_secs(5);
+/// How long one is left alone whose task cannot be read: a person must look.
+const DEFERRED_UNREADABLE: Duration = Duration::from_secs(60);
 
 /// The timer duty.
 #[derive(Default)]
@@ -46,7 +48,7 @@ impl Duty for Timers {
         let partitions = shared.partitions();
         let fresh = walk::until_enough(engine, partitions, TIMERS, before, ROUND_MAX, own).await?;
         let results: Vec<(String, Result<Fired, EngineError>)> = futures::stream::iter(fresh)
-            .map(|member| fire(engine.clone(), member))
+            .map(|member| fire(shared, member))
             .buffer_unordered(PARALLEL)
             .collect()
             .await;
@@ -60,7 +62,13 @@ impl Duty for Timers {
                 Ok(Fired::NotYet) => {
                     self.deferred.insert(member, monotonic + DEFERRED);
                 }
-                Err(error) => first_error = Some(error),
+                Err(error) if error.is_outage() => first_error = Some(error),
+                Err(error) => {
+                    // One task's trouble must neither strand the others nor look like a
+                    // scheduler that stands still.
+                    tracing::error!(timer = member, %error, "timer not fired; tried again");
+                    self.deferred.insert(member, monotonic + DEFERRED_UNREADABLE);
+                }
             }
         }
         if let Some(error) = first_error {
@@ -78,14 +86,16 @@ enum Fired {
 }
 
 /// Fires one timer and removes its entry if it leads to nothing any more.
-async fn fire(engine: Engine, member: String) -> (String, Result<Fired, EngineError>) {
-    let fired = fire_entry(&engine, &member).await;
+async fn fire(shared: &Shared, member: String) -> (String, Result<Fired, EngineError>) {
+    let fired = fire_entry(shared, &member).await;
     (member, fired)
 }
 
-async fn fire_entry(engine: &Engine, member: &str) -> Result<Fired, EngineError> {
+async fn fire_entry(shared: &Shared, member: &str) -> Result<Fired, EngineError> {
+    let engine = &shared.engine;
     let Some(entry) = TimerEntry::parse(member) else { return Ok(Fired::NotYet) };
-    let command = Command::FireTimer { step: entry.step.clone(), kind: entry.kind };
+    let why = not_started::why(shared, &entry).await?;
+    let command = Command::FireTimer { step: entry.step.clone(), kind: entry.kind, why };
     match engine.execute(&entry.task, command, Principal::system(), Vec::new()).await {
         Ok(done) if done.acted => return Ok(Fired::Acted),
         Ok(_) | Err(EngineError::Refused(Refusal::NoTask(_) | Refusal::NoStep(_))) => {}

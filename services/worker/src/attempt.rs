@@ -1,31 +1,49 @@
 //! One attempt from its claim to its result.
 
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use futures::FutureExt;
+use serde_json::Value;
 use standfast_domain::ids::{Principal, WorkerId};
 use standfast_domain::outcome::FailureClass;
+use standfast_domain::record::NotLanded;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{Claimed, Claims, Renewed, Report};
-use standfast_engine::effects::Told;
+use standfast_engine::claims::{Claimed, Claims, News, Renewed, Report};
+use standfast_engine::crash;
+use standfast_engine::effects::{DeclaredEffect, Told};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
+use crate::builtin::BuiltinHandlers;
 use crate::directories::{self, Directories};
+use crate::effects::{self, Checker, Gate};
 use crate::files::FilesError;
 use crate::gauges::Came;
 use crate::handlers::{
-    self, Class, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Secrets,
+    self, Class, Effect, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Pulse, Secrets,
 };
-use crate::heartbeat::{self, Standing};
+use crate::heartbeat::{Heart, Standing};
 use crate::log_keeper;
 
-/// What a handler may overrun its own deadline by before it is dropped: it needs some time to
-/// end its processes.
+/// What a handler may overrun its own deadline, or the moment it was told to end, by before it
+/// is dropped: it needs some time to end its processes.
 const OVERRUN: Duration = Duration::from_secs(15);
 /// The wait between two tries of telling a result.
 const TELL_AGAIN: Duration = Duration::from_millis(500);
+
+/// Where handlers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandlersRun {
+    /// Each on a thread of its own: one that blocks it holds nobody up.
+    OnThreads,
+    /// As tasks of the worker's runtime: for runs that are the same under one seed.
+    AsTasks,
+}
 
 /// What an attempt needs of its worker.
 pub(crate) struct Bench {
@@ -33,7 +51,10 @@ pub(crate) struct Bench {
     pub worker: WorkerId,
     pub actor: Principal,
     pub directories: Arc<dyn Directories>,
+    pub handlers_run: HandlersRun,
     pub secrets: Arc<dyn Secrets>,
+    /// Runs the checks of effects.
+    pub handlers: BuiltinHandlers,
     /// Cancelled when running attempts are to be handed back.
     pub hand_back: CancellationToken,
     /// Cancelled when the process may wait no longer.
@@ -49,46 +70,58 @@ impl Bench {
         asked: Duration,
         handler: Arc<dyn Handler>,
     ) -> (bool, Came) {
-        let at = claimed.at(&self.worker);
         let cancel = self.hand_back.child_token();
-        let length = claimed.length.to_std();
-        let (standing, beat) = heartbeat::start(
-            self.claims.clone(),
-            claimed.task.clone(),
-            at.clone(),
-            self.actor.clone(),
-            length,
-            cancel.clone(),
-        );
+        let heart = Heart {
+            claims: self.claims.clone(),
+            task: claimed.task.clone(),
+            at: claimed.at(&self.worker),
+            actor: self.actor.clone(),
+            pulse: Pulse::default(),
+        };
+        let interval = claimed.interval.to_std();
+        let (standing, beat) = heart.clone().start(interval, cancel.clone());
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
         let directory = self.directories.make(&name, &claimed.inputs).await;
         let before = self.still_held(&claimed, asked).await;
-        let worked = match (&directory, before) {
+        let mut gate = None;
+        let report = match (&directory, before) {
             (Ok(directory), Standing::Held) => {
-                self.work(&claimed, handler, directory, cancel.clone()).await
+                let log = LogSink::new(LogLimits::default(), Some(&directories::spool(directory)));
+                gate = self.gate(&claimed, directory, &log, &cancel).map(Arc::new);
+                let course = Course { cancel, pulse: heart.pulse.clone(), log, gate: gate.clone() };
+                self.work(&claimed, handler, directory, course).await
             }
             (Ok(_), Standing::ToEnd | Standing::Lost) => {
-                Ok(Report::failed(FailureClass::Cancelled, "it was told to end before it began"))
+                let failure = Failure::new(Class::Cancelled, "it was told to end before it began");
+                failed(failure, false)
             }
-            (Err(error), _) => Ok(failed_files(error)),
+            (Err(error), _) => failed_files(error, Told::NotLanded(NotLanded::NotSent)),
         };
-        let report = worked.unwrap_or_else(|error| failed_files(&error));
         let standing = if before == Standing::Lost { before } else { *standing.borrow() };
+        if standing == Standing::Held && matches!(report, Report::Failed { .. }) {
+            heart.last_words().await;
+        }
         let (told, came) = match standing {
+            _ if gate.as_ref().is_some_and(|gate| gate.is_over()) => (true, Came::GivenUp),
             Standing::Lost => {
                 tracing::info!(task = %claimed.task, step = %claimed.step,
                     attempt = claimed.attempt, "attempt was taken over; its result is dropped");
+                tell_apart(gate.as_deref(), &report).await;
                 (true, Came::GivenUp)
             }
             Standing::Held if self.hand_back.is_cancelled() && is_cancelled(&report) => {
-                (self.tell(&claimed, None).await, Came::GivenUp)
+                (self.tell(&claimed, None).await.is_some(), Came::GivenUp)
             }
             Standing::Held | Standing::ToEnd => {
                 let came = match &report {
                     Report::Succeeded { .. } => Came::Succeeded,
                     Report::Failed { .. } => Came::Failed,
                 };
-                (self.tell(&claimed, Some(report)).await, came)
+                let told = self.tell(&claimed, Some(report.clone())).await;
+                if told == Some(Taken::No) {
+                    tell_apart(gate.as_deref(), &report).await;
+                }
+                (told.is_some(), came)
             }
         };
         drop(beat);
@@ -109,7 +142,7 @@ impl Bench {
             }
             asked = clock.monotonic();
             let (at, actor) = (claimed.at(&self.worker), self.actor.clone());
-            match self.claims.renew(&claimed.task, at, None, actor).await {
+            match self.claims.renew(&claimed.task, at, News::default(), actor).await {
                 Ok(Renewed { stop: false, .. }) => continue,
                 Ok(Renewed { stop: true, .. }) => return Standing::ToEnd,
                 Err(EngineError::Refused(_)) => return Standing::Lost,
@@ -131,10 +164,11 @@ impl Bench {
         claimed: &Claimed,
         handler: Arc<dyn Handler>,
         directory: &Path,
-        cancel: CancellationToken,
-    ) -> Result<Report, FilesError> {
-        let spool = directories::spool(directory);
-        let log = LogSink::new(LogLimits::default(), Some(&spool));
+        Course { cancel, pulse, log, gate }: Course,
+    ) -> Report {
+        if let Some(receipt) = claimed.effect.as_ref().and_then(|effect| effect.kept.clone()) {
+            return kept(receipt);
+        }
         let at = claimed.at(&self.worker);
         let keeper =
             log_keeper::start(self.claims.clone(), claimed.task.clone(), at.clone(), log.clone());
@@ -153,13 +187,24 @@ impl Bench {
             directory: directory.to_owned(),
             artifact: claimed.artifact.clone(),
             deadline: left.to_std(),
-            cancel,
+            cancel: cancel.clone(),
             log: log.clone(),
+            last_details: claimed.last_details.clone(),
+            pulse: pulse.clone(),
             secrets: Arc::new(NamedSecrets::of(&claimed.defined_with, self.secrets.clone())),
+            effect: gate.map(|gate| {
+                let DeclaredEffect { class, key, .. } = &gate.declared;
+                Arc::new(Effect::new(*class, key.clone(), gate.clone()))
+            }),
         };
-        let report = run_handler(handler, job, left.to_std() + OVERRUN).await;
+        let effect = job.effect.clone();
+        let heartbeat = claimed.heartbeat.map(Span::to_std);
+        let watch = Silence::watch(pulse, heartbeat, cancel);
+        let bound = left.to_std() + OVERRUN;
+        let report = watch.judge(run_handler(handler, job, bound, self.handlers_run).await);
         drop(keeper);
-        let report = self.keep(claimed, directory, report).await;
+        let sent = effect.is_some_and(|effect| effect.may_have_been_sent());
+        let report = self.keep(claimed, directory, report, sent).await;
         log_keeper::finish(&self.claims, &claimed.task, &at, &log).await;
         report
     }
@@ -170,26 +215,65 @@ impl Bench {
         claimed: &Claimed,
         directory: &Path,
         report: handlers::Report,
-    ) -> Result<Report, FilesError> {
+        sent: bool,
+    ) -> Report {
         let success = match report {
+            handlers::Report::Succeeded(success) if success.kept => return kept(success.output),
             handlers::Report::Succeeded(success) => success,
-            handlers::Report::Failed(failure) => return Ok(failed(failure)),
+            handlers::Report::Failed(failure) => return failed(failure, sent),
         };
         let mut names: Vec<String> = claimed.artifact.iter().cloned().collect();
         let declared = claimed.artifact.as_ref();
         names.extend(success.artifacts.into_iter().filter(|name| declared != Some(name)));
-        let artifacts = self.directories.keep(&claimed.task, directory, &names).await?;
-        Ok(Report::Succeeded {
-            output: success.output,
-            artifacts,
-            cost_usd_micros: success.cost_usd_micros,
-            checkpoint: success.checkpoint,
-            then: serde_json::Value::Array(success.then),
+        match self.directories.keep(&claimed.task, directory, &names).await {
+            Ok(artifacts) => Report::Succeeded {
+                output: success.output,
+                artifacts,
+                cost_usd_micros: success.cost_usd_micros,
+                checkpoint: success.checkpoint,
+                then: Value::Array(success.then),
+            },
+            Err(error) => failed_files(&error, Told::Landed(success.output)),
+        }
+    }
+
+    /// Makes the gate of an attempt whose step declares an effect.
+    fn gate(
+        &self,
+        claimed: &Claimed,
+        directory: &Path,
+        log: &LogSink,
+        cancel: &CancellationToken,
+    ) -> Option<Gate> {
+        let declared = claimed.effect.clone()?;
+        let checker = declared.check.clone().and_then(|check| {
+            Some(Checker {
+                handler: self.handlers.get(check.uses.as_str())?,
+                check,
+                step: claimed.step.to_string(),
+                attempt: claimed.attempt,
+                round: claimed.round,
+                directory: directory.join(".check"),
+                log: log.clone(),
+                secrets: self.secrets.clone(),
+            })
+        });
+        Some(Gate {
+            claims: self.claims.clone(),
+            task: claimed.task.clone(),
+            at: claimed.at(&self.worker),
+            actor: self.actor.clone(),
+            declared,
+            checker,
+            cancel: cancel.clone(),
+            give_up: self.give_up.clone(),
+            over: AtomicBool::new(false),
         })
     }
 
-    /// Tells the result, or hands the attempt back, until the store has answered.
-    async fn tell(&self, claimed: &Claimed, report: Option<Report>) -> bool {
+    /// Tells the result, or hands the attempt back, until the store has answered; `None`: it
+    /// never did.
+    pub async fn tell(&self, claimed: &Claimed, report: Option<Report>) -> Option<Taken> {
         let at = claimed.at(&self.worker);
         let mut failing = false;
         loop {
@@ -204,46 +288,166 @@ impl Bench {
                 }
             };
             let error = match told {
-                Ok(()) => return true,
+                Ok(()) => return Some(Taken::Yes),
                 Err(EngineError::Refused(refusal)) => {
                     tracing::info!(task = %claimed.task, step = %claimed.step,
                         attempt = claimed.attempt, %refusal, "result not taken");
-                    return true;
+                    return Some(Taken::No);
                 }
                 Err(EngineError::Store(error)) => error,
             };
-            if !failing {
-                tracing::warn!(task = %claimed.task, step = %claimed.step, %error,
-                    "result held until the store answers");
+            let outage = EngineError::Store(error.clone()).is_outage(); // said once for all
+            if !outage && !failing {
+                tracing::warn!(task = %claimed.task, step = %claimed.step, %error, "result held");
                 failing = true;
             }
             tokio::select! {
                 biased;
-                () = self.give_up.cancelled() => return false,
                 () = tokio::time::sleep(TELL_AGAIN) => {}
+                () = self.give_up.cancelled() => return None,
             }
         }
     }
 }
 
-/// Runs the handler on a task of its own, so that a panic or an endless one is only its own.
-async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> handlers::Report {
-    let running = tokio::spawn(async move { handler.run(job).await });
-    let running = tokio_util::task::AbortOnDropHandle::new(running);
-    match tokio::time::timeout(bound, running).await {
-        Ok(Ok(report)) => report,
-        Ok(Err(error)) => {
-            let text = match error.try_into_panic() {
-                Ok(panic) => panic_text(&*panic),
-                Err(error) => error.to_string(),
-            };
-            Failure::new(Class::Retryable, format!("the handler panicked: {text}")).into()
-        }
-        Err(_) => {
-            let text = "it overran its time and did not end when told to";
-            Failure::new(Class::Timeout, text).into()
+/// Whether a result was taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Yes,
+    No,
+}
+
+/// What an attempt runs with, besides its claim.
+struct Course {
+    cancel: CancellationToken,
+    pulse: Pulse,
+    log: LogSink,
+    gate: Option<Arc<Gate>>,
+}
+
+/// The report of an attempt that needed to send nothing: an earlier one has.
+fn kept(receipt: Value) -> Report {
+    Report::Succeeded {
+        output: receipt,
+        artifacts: Vec::new(),
+        cost_usd_micros: 0,
+        checkpoint: None,
+        then: Value::Null,
+    }
+}
+
+/// Tells what became of an effect whose attempt's result is not taken: it is true all the same.
+async fn tell_apart(gate: Option<&Gate>, report: &Report) {
+    let Some(gate) = gate else { return };
+    gate.tell(match report {
+        Report::Succeeded { output, .. } => Told::Landed(output.clone()),
+        Report::Failed { effect, .. } => effect.clone(),
+    })
+    .await;
+}
+
+/// Watches over a handler's silence.
+struct Silence {
+    most: Option<Duration>,
+    over: CancellationToken,
+    _watching: Option<AbortOnDropHandle<()>>,
+}
+
+impl Silence {
+    /// Cancels the attempt once its handler has been silent for longer than `most`.
+    fn watch(pulse: Pulse, most: Option<Duration>, cancel: CancellationToken) -> Self {
+        let over = CancellationToken::new();
+        let silent = over.clone();
+        let _watching = most.map(|most| {
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                pulse.silent(most).await;
+                silent.cancel();
+                cancel.cancel();
+            }))
+        });
+        Self { most, over, _watching }
+    }
+
+    /// Says of an attempt that was cancelled for its silence that it was.
+    fn judge(&self, report: handlers::Report) -> handlers::Report {
+        match (report, self.most) {
+            (handlers::Report::Failed(failure), Some(most))
+                if failure.class == Class::Cancelled && self.over.is_cancelled() =>
+            {
+                let most = Span::from_millis(u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
+                let message = format!("its handler gave no sign of life for {most}");
+                Failure { class: Class::Timeout, message, ..failure }.into()
+            }
+            (report, _) => report,
         }
     }
+}
+
+/// Runs the handler apart, so that a panic and an endless one are only its own. On a thread of its
+/// own, one that blocks it harms nobody else either: heartbeats, and all else that the worker does,
+/// share the runtime's few threads. Dropping the future ends the handler where it next waits.
+async fn run_handler(
+    handler: Arc<dyn Handler>,
+    job: Job,
+    bound: Duration,
+    run: HandlersRun,
+) -> handlers::Report {
+    let cancel = job.cancel.clone();
+    let dropped = CancellationToken::new();
+    let _end = dropped.clone().drop_guard();
+    let (sender, report) = tokio::sync::oneshot::channel();
+    crash::point("handler.before");
+    let running = async move {
+        let running = AssertUnwindSafe(handler.run(job)).catch_unwind();
+        if let Some(ran) = dropped.run_until_cancelled(running).await {
+            let _ = sender.send(ran); // nobody waits for one that overran its time
+        }
+    };
+    if let Err(error) = start(running, run) {
+        return Failure::new(Class::Retryable, format!("failed to start a thread: {error}")).into();
+    }
+    let told = async {
+        cancel.cancelled().await;
+        tokio::time::sleep(OVERRUN).await;
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = report => ended,
+        () = tokio::time::sleep(bound) => {
+            let text = "it overran its time and did not end when told to";
+            return Failure::new(Class::Timeout, text).into();
+        }
+        () = told => {
+            let text = "it did not end when told to";
+            return Failure::new(Class::Cancelled, text).into();
+        }
+    };
+    crash::point("handler.after");
+    match ended {
+        Ok(Ok(report)) => report,
+        Ok(Err(panic)) => {
+            let text = panic_text(&*panic);
+            Failure::new(Class::Retryable, format!("the handler panicked: {text}")).into()
+        }
+        Err(_) => Failure::new(Class::Retryable, "the handler ended without a report").into(),
+    }
+}
+
+fn start(
+    running: impl Future<Output = ()> + Send + 'static,
+    run: HandlersRun,
+) -> std::io::Result<()> {
+    match run {
+        HandlersRun::AsTasks => {
+            tokio::spawn(running);
+        }
+        HandlersRun::OnThreads => {
+            let runtime = tokio::runtime::Handle::current();
+            let name = "standfast-attempt".to_owned();
+            std::thread::Builder::new().name(name).spawn(move || runtime.block_on(running))?;
+        }
+    }
+    Ok(())
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -255,7 +459,8 @@ fn is_cancelled(report: &Report) -> bool {
     matches!(report, Report::Failed { class: FailureClass::Cancelled, .. })
 }
 
-fn failed(failure: Failure) -> Report {
+fn failed(failure: Failure, sent: bool) -> Report {
+    let effect = effects::told(&failure, sent);
     let class = match failure.class {
         Class::Retryable => FailureClass::Retryable,
         Class::Permanent => FailureClass::Permanent,
@@ -271,14 +476,104 @@ fn failed(failure: Failure) -> Report {
         retry_after: failure.retry_after.map(millis),
         output: failure.output.unwrap_or_default(),
         cost_usd_micros: failure.cost_usd_micros,
-        effect: Told::Unknown,
+        effect,
     }
 }
 
-fn failed_files(error: &FilesError) -> Report {
+fn failed_files(error: &FilesError, told: Told) -> Report {
     let class = match error {
         FilesError::Blobs(_) | FilesError::Io(_) => FailureClass::Retryable,
         FilesError::Artifact { .. } => FailureClass::Permanent,
     };
-    Report::failed(class, error.to_string())
+    let (message, output) = (error.to_string(), Value::Null);
+    let (retry_after, cost_usd_micros) = (None, 0);
+    Report::Failed { class, message, retry_after, output, cost_usd_micros, effect: told }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::{Mutex, PoisonError};
+
+    use async_trait::async_trait;
+    use serde_json::Value;
+    use standfast_domain::record::EffectClass;
+
+    use super::*;
+    use crate::handlers::testing::job;
+    use crate::handlers::{Fault, Success};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Blocks its thread until it is let go.
+    struct Blocking(Mutex<Receiver<()>>);
+
+    #[async_trait]
+    impl Handler for Blocking {
+        fn name(&self) -> &str {
+            "blocking"
+        }
+
+        fn check(&self, _: &Value) -> Vec<Fault> {
+            Vec::new()
+        }
+
+        fn effect(&self, _: &Value) -> Result<EffectClass, String> {
+            Ok(EffectClass::None)
+        }
+
+        async fn run(&self, _: Job) -> handlers::Report {
+            let gate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match gate.recv_timeout(PATIENCE) {
+                Ok(()) => handlers::Report::Succeeded(Success::default()),
+                Err(error) => panic!("nobody let it go: {error}"),
+            }
+        }
+    }
+
+    // The runtime has one thread: on it, the handler would block what lets it go.
+    #[tokio::test(flavor = "current_thread")]
+    async fn handlers_that_block_their_threads_hold_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut running = Vec::new();
+        let mut gates = Vec::new();
+        for _ in 0..5 {
+            let (gate, opened) = channel();
+            gates.push(gate);
+            let handler = Arc::new(Blocking(Mutex::new(opened)));
+            let job = job(folder.path(), Value::Null);
+            running.push(tokio::spawn(run_handler(handler, job, PATIENCE, HandlersRun::OnThreads)));
+        }
+        tokio::task::yield_now().await; // all of them have begun
+        for gate in gates {
+            gate.send(()).unwrap();
+        }
+        for running in running {
+            let report = running.await.unwrap();
+            assert_eq!(report, handlers::Report::Succeeded(Success::default()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_and_an_overrun_are_failures_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (gate, opened) = channel();
+        drop(gate);
+        let handler = Arc::new(Blocking(Mutex::new(opened)));
+        let report =
+            run_handler(handler, job(folder.path(), Value::Null), PATIENCE, HandlersRun::OnThreads)
+                .await;
+        let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
+        assert_eq!(failure.class, Class::Retryable);
+        assert!(failure.message.contains("the handler panicked: nobody let it go"), "{failure:?}");
+
+        let (_gate, opened) = channel();
+        let handler = Arc::new(Blocking(Mutex::new(opened)));
+        let bound = Duration::from_millis(20);
+        let report =
+            run_handler(handler, job(folder.path(), Value::Null), bound, HandlersRun::OnThreads)
+                .await;
+        let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
+        assert_eq!(failure.class, Class::Timeout);
+    }
 }

@@ -6,15 +6,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use standfast_domain::ids::Queue;
+use standfast_engine::tally::Tally;
 
 /// Counts of a worker, over all queues and for each.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    /// Deliveries that woke for nothing.
-    pub spent: AtomicU64,
+    /// Deliveries that woke for nothing, by reason.
+    pub spent: Tally,
     /// Deliveries that could not be read.
     pub malformed: AtomicU64,
-    /// 1 while the store does not answer and deliveries are held, else 0.
+    /// Deliveries that are held because the store does not answer.
     pub held: AtomicU64,
     queues: Mutex<BTreeMap<Queue, QueueGauges>>,
 }
@@ -36,6 +37,15 @@ pub struct QueueGauges {
     pub failed: u64,
     /// Attempts given back at a shutdown, and those that were taken over meanwhile.
     pub given_up: u64,
+}
+
+/// One delivery that is held; it counts until it is dropped.
+pub(crate) struct Held<'g>(&'g Gauges);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// How an attempt ended, for its queue's counts.
@@ -69,6 +79,12 @@ impl Gauges {
             }
             (!counts.subscribed).then(|| format!("not subscribed to queue `{queue}`"))
         })
+    }
+
+    /// Counts a delivery as held.
+    pub(crate) fn hold(&self) -> Held<'_> {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        Held(self)
     }
 
     pub(crate) fn look(&self, queue: &Queue, subscribed: bool) {
@@ -135,9 +151,11 @@ mod tests {
         assert_eq!(fault(LONG), "not subscribed to queue `a`");
         gauges.look(&queue("a"), true);
         assert_eq!(fault(LONG), "");
-        gauges.held.store(1, Ordering::Relaxed);
+        let (one, other) = (gauges.hold(), gauges.hold());
+        drop(one);
         assert!(fault(LONG).contains("store"));
-        gauges.held.store(0, Ordering::Relaxed);
+        drop(other);
+        assert_eq!(fault(LONG), "");
         let stale = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
         gauges.lock().get_mut(&queue("a")).unwrap().looked_at = Some(stale);
         assert!(fault(Duration::from_secs(1)).contains("stands still"));

@@ -1,4 +1,5 @@
-//! Keeps an attempt's claim alive, on a task of its own, and hears when the attempt is to end.
+//! Keeps an attempt's claim alive, on a task of its own, tells what its handler says of its
+//! progress, and hears when the attempt is to end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +7,12 @@ use std::time::Duration;
 use standfast_domain::ids::{Principal, TaskId};
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{Claims, Renewed};
+use standfast_engine::claims::{Claims, News, Renewed};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::handlers::Pulse;
 
 /// What became of a claim while its attempt ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,36 +25,65 @@ pub(crate) enum Standing {
     Lost,
 }
 
-/// Renews every third of the claim's length until dropped. A store that does not answer is
-/// asked again and fences nobody.
-pub(crate) fn start(
-    claims: Arc<Claims>,
-    task: TaskId,
-    at: Attempt,
-    actor: Principal,
-    length: Duration,
-    cancel: CancellationToken,
-) -> (watch::Receiver<Standing>, tokio_util::task::AbortOnDropHandle<()>) {
-    let (standing, receiver) = watch::channel(Standing::Held);
-    let beat = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(length / 3).await;
-            match claims.renew(&task, at.clone(), None, actor.clone()).await {
-                Ok(Renewed { stop: false, .. }) => {}
-                Ok(Renewed { stop: true, .. }) => {
-                    let _ = standing.send(Standing::ToEnd); // the attempt may be over
-                    cancel.cancel();
-                }
-                Err(EngineError::Refused(_)) => {
-                    let _ = standing.send(Standing::Lost); // likewise
-                    cancel.cancel();
-                    return;
-                }
-                Err(EngineError::Store(error)) => {
-                    tracing::debug!(%task, step = %at.step, %error, "heartbeat not stored");
+/// One claim's heart.
+#[derive(Clone)]
+pub(crate) struct Heart {
+    pub claims: Arc<Claims>,
+    pub task: TaskId,
+    pub at: Attempt,
+    pub actor: Principal,
+    pub pulse: Pulse,
+}
+
+impl Heart {
+    /// Renews again and again until dropped. A store that does not answer is asked again and
+    /// fences nobody; a refusal ends the attempt at once, for its step may run elsewhere.
+    pub(crate) fn start(
+        self,
+        interval: Duration,
+        cancel: CancellationToken,
+    ) -> (watch::Receiver<Standing>, AbortOnDropHandle<()>) {
+        let (standing, receiver) = watch::channel(Standing::Held);
+        let beat = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(interval).await;
+                match self.beat().await {
+                    Ok(Renewed { stop: false, .. }) => {}
+                    Ok(Renewed { stop: true, .. }) => {
+                        let _ = standing.send(Standing::ToEnd); // the attempt may be over
+                        cancel.cancel();
+                    }
+                    Err(EngineError::Refused(_)) => {
+                        let _ = standing.send(Standing::Lost); // likewise
+                        cancel.cancel();
+                        return;
+                    }
+                    Err(EngineError::Store(error)) => {
+                        let step = &self.at.step;
+                        tracing::debug!(task = %self.task, %step, %error, "heartbeat not stored");
+                    }
                 }
             }
+        });
+        (receiver, AbortOnDropHandle::new(beat))
+    }
+
+    /// Tells what the handler said last, if that was not told: the next attempt may go on from
+    /// there. What cannot be told costs no result.
+    pub(crate) async fn last_words(&self) {
+        if self.pulse.untold().details.is_some()
+            && let Err(error) = self.beat().await
+        {
+            tracing::debug!(task = %self.task, step = %self.at.step, %error, "progress not stored");
         }
-    });
-    (receiver, tokio_util::task::AbortOnDropHandle::new(beat))
+    }
+
+    async fn beat(&self) -> Result<Renewed, EngineError> {
+        let untold = self.pulse.untold();
+        let news = News { details: untold.details.clone(), alive: untold.alive };
+        let (at, actor) = (self.at.clone(), self.actor.clone());
+        let renewed = self.claims.renew(&self.task, at, news, actor).await?;
+        self.pulse.told(&untold);
+        Ok(renewed)
+    }
 }

@@ -62,7 +62,7 @@ pub(crate) async fn finish(claims: &Claims, task: &TaskId, at: &Attempt, log: &L
             Ok(true) | Err(EngineError::Refused(_)) => return,
             Ok(false) => {}
             Err(EngineError::Store(error)) => {
-                tracing::warn!(%task, step = %at.step, %error, "log not stored");
+                tracing::debug!(%task, step = %at.step, %error, "log not stored");
                 return;
             }
         }

@@ -2,26 +2,31 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
 use standfast_domain::ids::{HandlerName, Principal, Queue, StepId, TaskId, WorkerId};
+use standfast_domain::refusal::Refusal;
+use standfast_domain::stage::Wake;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
+use standfast_engine::crash;
 use standfast_engine::ports::{BrokerError, Delivery, Source, StoreError, Subscription};
-use standfast_engine::registry::{ANNOUNCEMENT, Registry};
+use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::attempt::Bench;
+use crate::attempt::{Bench, HandlersRun};
 use crate::builtin::BuiltinHandlers;
 use crate::directories::{Directories, LocalDirectories};
+use crate::folder::Folder;
 use crate::gauges::Gauges;
 use crate::handlers::Secrets;
 
@@ -31,8 +36,27 @@ const CLAIM_AGAIN: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How often a worker that follows looks for new queues, besides when a task has changed.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// The shortest time between becoming full or free and saying so: short attempts make a worker
+/// both many times a second.
+const LOAD_PAUSE: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks for new queues: tasks may change often.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a worker could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// A queue could not be consumed.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// The folder for attempts could not be made.
+    #[error("make a folder for attempts in {}: {error}", root.display())]
+    Attempts {
+        /// Where it was to be.
+        root: PathBuf,
+        /// What the file system said.
+        error: io::Error,
+    },
+}
 
 /// What a worker is told at its start.
 pub struct Settings {
@@ -62,8 +86,10 @@ pub struct Worker {
     gauges: Arc<Gauges>,
     /// Told when the worker takes from one queue more.
     subscribed: Notify,
+    /// Told when the worker has become full, or has room again.
+    loaded: Notify,
     follows: bool,
-    directories: Arc<dyn Directories>,
+    simulated: Option<Arc<dyn Directories>>,
 }
 
 /// What the loops of all queues share.
@@ -72,6 +98,8 @@ struct Work {
     bench: Bench,
     slots: Arc<Semaphore>,
     running: TaskTracker,
+    /// The attempts that run here.
+    here: Mutex<BTreeSet<StepMessage>>,
     shutdown: CancellationToken,
 }
 
@@ -79,10 +107,11 @@ struct Work {
 type Loops = BTreeMap<Queue, JoinHandle<Box<dyn Subscription>>>;
 
 /// A step message's body.
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct StepMessage {
     task: TaskId,
     step: StepId,
+    epoch: u32,
     attempt: u32,
 }
 
@@ -90,7 +119,7 @@ struct StepMessage {
 enum Woken {
     /// Claimed, and when that was asked for, by the local clock.
     Attempt(Box<Claimed>, Duration),
-    Nothing,
+    Nothing(&'static str),
     ShuttingDown,
 }
 
@@ -104,10 +133,8 @@ impl Worker {
     ) -> Self {
         let names = handlers.names().filter_map(|name| HandlerName::new(name).ok()).collect();
         let gauges = Arc::new(Gauges::default());
-        let subscribed = Notify::new();
+        let (subscribed, loaded) = (Notify::new(), Notify::new());
         let follows = false;
-        let (attempts, blobs) = (settings.attempts.clone(), claims.blobs().clone());
-        let directories = Arc::new(LocalDirectories::new(attempts, blobs));
         Self {
             settings,
             claims,
@@ -116,8 +143,9 @@ impl Worker {
             names,
             gauges,
             subscribed,
+            loaded,
             follows,
-            directories,
+            simulated: None,
         }
     }
 
@@ -127,9 +155,10 @@ impl Worker {
         Self { follows: true, ..self }
     }
 
-    /// Makes it keep the directories of attempts elsewhere than in the local file system.
+    /// Makes it keep attempts' directories elsewhere and run handlers as tasks of its own
+    /// runtime, without threads: for runs that are the same under one seed.
     pub fn with_directories(self, directories: Arc<dyn Directories>) -> Self {
-        Self { directories, ..self }
+        Self { simulated: Some(directories), ..self }
     }
 
     /// Gives the counts.
@@ -143,15 +172,18 @@ impl Worker {
         self,
         shutdown: CancellationToken,
         hurry: CancellationToken,
-    ) -> Result<(), BrokerError> {
+    ) -> Result<(), WorkError> {
+        let (directories, handlers_run, _folder) = self.place().await?;
         let (hand_back, give_up) = (CancellationToken::new(), CancellationToken::new());
         let bench = Bench {
             claims: self.claims.clone(),
             worker: self.settings.worker.clone(),
             actor: Principal::new(format!("worker:{}", self.settings.worker))
                 .expect("a worker's id is a name"),
-            directories: self.directories.clone(),
+            directories,
+            handlers_run,
             secrets: self.settings.secrets.clone(),
+            handlers: self.handlers.clone(),
             hand_back: hand_back.clone(),
             give_up: give_up.clone(),
         };
@@ -163,13 +195,14 @@ impl Worker {
             bench,
             slots,
             running: running.clone(),
+            here: Mutex::default(),
             shutdown: shutdown.clone(),
         });
         let mut loops = Loops::new();
         for queue in &worker.settings.queues {
             loops.insert(queue.clone(), work.clone().start(queue).await?);
         }
-        let announcing = tokio::spawn(worker.clone().announce(shutdown.clone()));
+        let announcing = tokio::spawn(work.clone().announce());
         if worker.follows {
             work.follow(&mut loops).await;
         }
@@ -181,8 +214,8 @@ impl Worker {
         tokio::select! {
             biased;
             () = running.wait() => {}
-            () = hurry.cancelled() => {}
             () = tokio::time::sleep(worker.settings.grace) => {}
+            () = hurry.cancelled() => {}
         }
         hand_back.cancel();
         tokio::select! {
@@ -201,23 +234,17 @@ impl Worker {
         Ok(())
     }
 
-    /// Says again and again that this worker lives, and at once when it takes from one queue
-    /// more.
-    async fn announce(self: Arc<Self>, shutdown: CancellationToken) {
-        let names: Vec<HandlerName> = self.names.iter().cloned().collect();
-        loop {
-            let queues: Vec<Queue> = self.gauges.queues().into_keys().collect();
-            let announced = self.registry.announce(&self.settings.worker, &queues, &names).await;
-            if let Err(error) = announced {
-                tracing::debug!(%error, "worker not announced");
-            }
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => return,
-                () = self.subscribed.notified() => {}
-                () = tokio::time::sleep(ANNOUNCEMENT.to_std() / 3) => {}
-            }
+    /// Gives where attempts have their directories and where their handlers run.
+    async fn place(
+        &self,
+    ) -> Result<(Arc<dyn Directories>, HandlersRun, Option<Folder>), WorkError> {
+        if let Some(directories) = &self.simulated {
+            return Ok((directories.clone(), HandlersRun::AsTasks, None));
         }
+        let folder = open_folder(&self.settings).await?;
+        let blobs = self.claims.blobs().clone();
+        let local = LocalDirectories::new(folder.path().to_owned(), blobs);
+        Ok((Arc::new(local), HandlersRun::OnThreads, Some(folder)))
     }
 
     /// Handles one delivery: claims, runs, tells, acknowledges.
@@ -235,22 +262,43 @@ impl Worker {
             return;
         };
         match self.wake(&message, &work.shutdown).await {
-            Woken::Nothing => {
-                self.gauges.spent.fetch_add(1, Ordering::Relaxed);
+            Woken::Nothing(reason) => {
+                self.gauges.spent.add(reason);
                 delivery.acker.ack().await;
             }
-            Woken::ShuttingDown => {}
+            Woken::ShuttingDown => self.give_back(queue, delivery).await,
+            // Claimed while the shutdown began: nothing new starts after it.
+            Woken::Attempt(claimed, _) if work.shutdown.is_cancelled() => {
+                if work.bench.tell(&claimed, None).await.is_some() {
+                    delivery.acker.ack().await;
+                }
+            }
             Woken::Attempt(claimed, asked) => {
                 let Some(handler) = self.handlers.get(claimed.handler.as_str()) else { return };
                 self.gauges.started(queue);
+                work.here().insert(message.clone());
                 let (told, came) = work.bench.run(*claimed, asked, handler).await;
+                work.here().remove(&message);
                 self.gauges.ended(queue, came);
                 if told {
+                    crash::point("ack.before");
                     delivery.acker.ack().await;
+                    crash::point("ack.after");
                 }
             }
         }
         drop(slot);
+    }
+
+    /// Sends a message that was not looked at to the queue again, so that another worker has it
+    /// before this one has ended.
+    async fn give_back(&self, queue: &Queue, delivery: Delivery) {
+        let Ok(message) = serde_json::from_slice::<StepMessage>(&delivery.body) else { return };
+        let StepMessage { task, step, epoch, attempt } = message;
+        let wake = Wake { queue: queue.clone(), task, step, epoch, attempt };
+        if self.claims.engine().wake_again(&[wake]).await == [true] {
+            delivery.acker.ack().await;
+        }
     }
 
     /// Claims what a message speaks of; holds on while the store does not answer.
@@ -264,34 +312,32 @@ impl Worker {
             length: self.settings.claim_length,
             handlers: Some(self.names.clone()),
         };
+        let mut held = None;
         loop {
             if shutdown.is_cancelled() {
                 return Woken::ShuttingDown;
             }
             let asked = self.claims.engine().clock().monotonic();
             match self.claims.claim(&ask).await {
-                Ok(claimed) => {
-                    self.gauges.held.store(0, Ordering::Relaxed);
-                    return Woken::Attempt(Box::new(claimed), asked);
-                }
+                Ok(claimed) => return Woken::Attempt(Box::new(claimed), asked),
                 Err(EngineError::Refused(refusal)) => {
                     tracing::debug!(task = %message.task, step = %message.step, %refusal,
                         "woken for nothing");
-                    return Woken::Nothing;
+                    return Woken::Nothing(reason(&refusal));
                 }
                 Err(EngineError::Store(StoreError::Corrupt(error))) => {
                     tracing::error!(task = %message.task, step = %message.step, error,
                         "step left alone; a person must look");
-                    return Woken::Nothing;
+                    return Woken::Nothing("corrupt");
                 }
                 Err(EngineError::Store(error)) => {
-                    if self.gauges.held.swap(1, Ordering::Relaxed) == 0 {
-                        tracing::warn!(%error, "deliveries held until the store answers");
-                    }
+                    tracing::debug!(task = %message.task, step = %message.step, %error,
+                        "delivery held until the store answers");
+                    held.get_or_insert_with(|| self.gauges.hold());
                     tokio::select! {
                         biased;
-                        () = shutdown.cancelled() => return Woken::ShuttingDown,
                         () = tokio::time::sleep(CLAIM_AGAIN) => {}
+                        () = shutdown.cancelled() => return Woken::ShuttingDown,
                     }
                 }
             }
@@ -300,6 +346,38 @@ impl Worker {
 }
 
 impl Work {
+    /// Says again and again that this worker lives, at once when it takes from one queue more,
+    /// and soon when it has become full or has room again.
+    async fn announce(self: Arc<Self>) {
+        let worker = &self.worker;
+        let names: Vec<HandlerName> = worker.names.iter().cloned().collect();
+        let id = &worker.settings.worker;
+        loop {
+            let queues: Vec<Queue> = worker.gauges.queues().into_keys().collect();
+            let load = Some(self.load());
+            if let Err(error) = worker.registry.announce(id, &queues, &names, load).await {
+                tracing::debug!(%error, "worker not announced");
+            }
+            let loaded = async {
+                worker.loaded.notified().await;
+                tokio::time::sleep(LOAD_PAUSE).await;
+            };
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(ANNOUNCEMENT.to_std() / 3) => {}
+                () = worker.subscribed.notified() => {}
+                () = loaded => {}
+                () = self.shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    fn load(&self) -> WorkerLoad {
+        let concurrency = u32::from(self.worker.settings.concurrency);
+        let free = u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX);
+        WorkerLoad { concurrency, running: concurrency.saturating_sub(free) }
+    }
+
     /// Subscribes to a queue and begins to take from it.
     async fn start(
         self: Arc<Self>,
@@ -329,10 +407,10 @@ impl Work {
             failing = outcome.is_err();
             tokio::select! {
                 biased;
-                () = self.shutdown.cancelled() => return,
+                () = tokio::time::sleep(FOLLOW_EVERY) => {}
                 // Missed notices are no loss: each look sees all queues.
                 _ = changes.recv() => tokio::time::sleep(FOLLOW_PAUSE).await,
-                () = tokio::time::sleep(FOLLOW_EVERY) => {}
+                () = self.shutdown.cancelled() => return,
             }
             changes = changes.resubscribe();
         }
@@ -361,22 +439,80 @@ impl Work {
         loop {
             tokio::select! {
                 biased;
-                () = self.shutdown.cancelled() => break,
                 _ = looks.tick() => self.worker.gauges.look(&queue, subscription.subscribed()),
+                () = self.shutdown.cancelled() => break,
                 delivery = subscription.next(), if next.is_none() => match delivery {
+                    Some(delivery) if self.runs_here(&delivery) => self.drop_spent(delivery),
                     Some(delivery) => next = Some(delivery),
                     None => break,
                 },
                 slot = self.slots.clone().acquire_owned(), if next.is_some() => {
                     let slot = slot.expect("never closed");
                     let Some(delivery) = next.take() else { continue };
+                    if self.slots.available_permits() == 0 {
+                        self.worker.loaded.notify_one();
+                    }
                     let (work, queue) = (self.clone(), queue.clone());
                     self.running.spawn(async move {
                         work.worker.take(&queue, delivery, slot, &work).await;
+                        if work.slots.available_permits() == 1 {
+                            work.worker.loaded.notify_one();
+                        }
                     });
                 }
             }
         }
+        subscription.cease().await;
+        if let Some(delivery) = next {
+            self.worker.give_back(&queue, delivery).await;
+        }
         subscription
     }
+
+    fn here(&self) -> MutexGuard<'_, BTreeSet<StepMessage>> {
+        self.here.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True for a message whose attempt runs in this worker: its channel was lost, or the broker
+    /// had enough of waiting for the acknowledgement. It must not wait for room, because that
+    /// room may be the attempt's own, and the broker would lose patience once more.
+    fn runs_here(&self, delivery: &Delivery) -> bool {
+        let here = self.here();
+        !here.is_empty()
+            && serde_json::from_slice::<StepMessage>(&delivery.body)
+                .is_ok_and(|message| here.contains(&message))
+    }
+
+    fn drop_spent(&self, delivery: Delivery) {
+        self.worker.gauges.spent.add("runs_here");
+        self.running.spawn(async move { delivery.acker.ack().await });
+    }
+}
+
+/// Gives the word that a delivery which woke for nothing is counted under.
+fn reason(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::NoTask(_) => "no_task",
+        Refusal::NoStep(_) => "no_step",
+        Refusal::NotClaimable { .. } => "not_claimable",
+        Refusal::InvalidPlan(_)
+        | Refusal::KeyReused(_)
+        | Refusal::Fenced { .. }
+        | Refusal::NotApplicable { .. }
+        | Refusal::Ended(_)
+        | Refusal::EndDecided(_)
+        | Refusal::Effect { .. }
+        | Refusal::Forbidden(_) => "refused",
+    }
+}
+
+/// Makes this worker's folder; what killed ones left may be much to remove.
+async fn open_folder(settings: &Settings) -> Result<Folder, WorkError> {
+    let (root, worker) = (settings.attempts.clone(), settings.worker.clone());
+    let opened = tokio::task::spawn_blocking(move || Folder::open(&root, &worker)).await;
+    let error = match opened.map_err(io::Error::other) {
+        Ok(Ok(folder)) => return Ok(folder),
+        Ok(Err(error)) | Err(error) => error,
+    };
+    Err(WorkError::Attempts { root: settings.attempts.clone(), error })
 }

@@ -127,11 +127,12 @@ impl State {
         shelf.arrived.notify_one();
     }
 
-    /// Ends a subscription: what it held goes back to the front, in its old order.
-    fn release(&mut self, holder: u64) {
+    /// Ends a subscription: what it held goes back to the front, in its old order. One that
+    /// had ceased counts as no consumer any more.
+    fn release(&mut self, holder: u64, ceased: bool) {
         let Some(Holder { place, held }) = self.holders.remove(&holder) else { return };
         let shelf = self.shelf(&place);
-        shelf.consumers = shelf.consumers.saturating_sub(1);
+        shelf.consumers = shelf.consumers.saturating_sub(u64::from(!ceased));
         for (_, message) in held.into_iter().rev() {
             shelf.ready.push_front(message);
         }
@@ -230,6 +231,7 @@ impl Broker for InProcessBroker {
             prefetch: usize::from(prefetch.max(1)),
             arrived,
             room: Arc::default(),
+            ceased: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }))
     }
@@ -262,6 +264,8 @@ struct InProcessSubscription {
     arrived: Arc<Notify>,
     /// Tells this consumer that it holds one delivery less.
     room: Arc<Notify>,
+    /// Takes nothing more; what it took may still be ended.
+    ceased: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -310,7 +314,8 @@ impl InProcessSubscription {
 
     fn end(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
-            self.broker.lock().release(self.number);
+            let ceased = self.ceased.load(Ordering::Acquire);
+            self.broker.lock().release(self.number, ceased);
         }
     }
 }
@@ -319,7 +324,7 @@ impl InProcessSubscription {
 impl Subscription for InProcessSubscription {
     async fn next(&mut self) -> Option<Delivery> {
         loop {
-            if self.closed.load(Ordering::Acquire) {
+            if !self.subscribed() {
                 return None;
             }
             // A wake that comes between the look and the wait is kept by `Notify`, and one
@@ -334,7 +339,16 @@ impl Subscription for InProcessSubscription {
     }
 
     fn subscribed(&self) -> bool {
-        !self.closed.load(Ordering::Acquire)
+        !self.closed.load(Ordering::Acquire) && !self.ceased.load(Ordering::Acquire)
+    }
+
+    /// Nothing is taken before it is asked for, so there is nothing to give back.
+    async fn cease(&mut self) {
+        if !self.ceased.swap(true, Ordering::AcqRel) {
+            let mut state = self.broker.lock();
+            let shelf = state.shelf(&self.place);
+            shelf.consumers = shelf.consumers.saturating_sub(1);
+        }
     }
 
     async fn close(&mut self) {

@@ -11,7 +11,8 @@ pub const SHORT_BYTES_MAX: usize = 255;
 /// 4.0 on). Anything larger belongs in the blobs and travels by reference.
 pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Refuses what AMQP cannot carry, naming the field.
+/// Refuses what AMQP cannot carry, naming the field. What is put aside as rejected may be of any
+/// size: it has come through the same broker.
 pub(crate) fn check_message(message: &Message) -> Result<(), BrokerError> {
     check_short("message id", &message.message_id)?;
     if let Some(id) = &message.correlation_id {
@@ -23,7 +24,8 @@ pub(crate) fn check_message(message: &Message) -> Result<(), BrokerError> {
     for (name, _) in &message.headers {
         check_short("header name", name)?;
     }
-    if message.body.len() > BODY_BYTES_MAX {
+    let came_in = message.destination == Destination::Rejected;
+    if message.body.len() > BODY_BYTES_MAX && !came_in {
         return Err(BrokerError::Refused(format!(
             "the body has {} bytes, at most {BODY_BYTES_MAX} fit a message; store it as a blob",
             message.body.len()

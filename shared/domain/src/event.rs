@@ -22,8 +22,11 @@ pub enum Change {
         owner: Principal,
         /// Its steps, `finally` steps not counted.
         steps: u32,
-        /// Digest of the submitted body.
+        /// Digest of the submitted body, which is not kept.
         plan_sha256: String,
+        /// Digest of what is kept of it: what was submitted, and all definitions.
+        #[serde(default)]
+        records_sha256: String,
     },
     /// The first attempt of the task started.
     TaskStarted {
@@ -53,9 +56,19 @@ pub enum Change {
         /// When all attempts must have ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         give_up_at: Option<Time>,
+        /// When a worker must have started it (`timeout.queue`).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        start_by: Option<Time>,
         /// True if a person's answer made it ready: its count of attempts starts again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         afresh: bool,
+    },
+    /// A worker has longer to start the step: its task was held meanwhile.
+    StartPostponed {
+        /// The step.
+        step: StepId,
+        /// When a worker must have started it.
+        start_by: Time,
     },
     /// A held step is resolved and released once more.
     StepReopened {
@@ -111,8 +124,17 @@ pub enum Change {
         by: StepId,
         /// The new steps and how many of their needs are not settled.
         steps: Vec<(StepId, u32)>,
-        /// Digest of their definitions.
+        /// Digest of their definitions as they are kept.
         definitions_sha256: String,
+    },
+    /// A step's outcome named steps that it had added in an earlier round: they run anew.
+    StepsRepeated {
+        /// The step whose outcome it was.
+        by: StepId,
+        /// The number of their round.
+        round: u32,
+        /// The steps and how many of their needs are among them.
+        steps: Vec<(StepId, u32)>,
     },
     /// An attempt did not work.
     AttemptFailed {
@@ -133,6 +155,9 @@ pub enum Change {
         cost_usd_micros: u64,
         /// False if the attempt does not count against the step's limit.
         charged: bool,
+        /// What its handler last said of its progress, for the next attempt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        details: Option<String>,
     },
     /// A worker said how an attempt ended after that had been taken from it: its outcome is
     /// not used, its cost is.
@@ -264,6 +289,9 @@ pub enum Change {
     TaskReleased {
         /// Which.
         reason: HoldReason,
+        /// The step that made it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<StepId>,
     },
     /// A person answered a hold; what follows from it comes next.
     HoldAnswered {
@@ -326,6 +354,8 @@ pub enum Change {
         /// What the handler says of its progress.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         details: Option<String>,
+        /// When the handler last gave a sign of life.
+        heard_at: Time,
     },
 }
 

@@ -6,12 +6,12 @@
 mod effects;
 
 use crate::event::{Change, Event};
-use crate::hold::{Hold, HoldClass};
+use crate::hold::{Hold, HoldClass, HoldReason};
 use crate::ids::StepId;
 use crate::plan::When;
 use crate::record::{
-    Dependent, Ending, Header, Key, LastAttempt, LastFailure, Phase, Record, SkipReason, Status,
-    StepState,
+    Dependent, Ending, Header, Key, LastAttempt, LastFailure, Phase, Record, Settled, SkipReason,
+    Status, StepState,
 };
 use crate::refusal::Halt;
 use crate::time::Time;
@@ -62,6 +62,9 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::TaskStarted { .. } => view.edit_header(|header| header.started = true),
         Change::RootsOpened { chunk } => roots_opened(view, *chunk),
         Change::StepReady { step, .. } => step_ready(view, step, event),
+        Change::StartPostponed { step, start_by } => {
+            view.edit_step(step, |state| state.start_by = Some(*start_by))
+        }
         Change::StepReopened { step } => {
             leave(view, step)?;
             enter(view, step, Status::Pending)?;
@@ -78,6 +81,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::TimerFired { step } => settle(view, step, Status::Succeeded { at }),
         Change::StepSucceeded { .. } => step_succeeded(view, event),
         Change::StepsAdded { by, steps, .. } => steps_added(view, by, steps),
+        Change::StepsRepeated { by, round, steps } => steps_repeated(view, by, *round, steps),
         Change::AttemptFailed { .. } => attempt_failed(view, event),
         Change::LateResultRefused { step, cost_usd_micros, .. } => {
             late_result_refused(view, step, *cost_usd_micros)
@@ -96,11 +100,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::RoundOpened { by, round, steps, .. } => round_opened(view, by, *round, steps),
         Change::DependentsTold { step, chunk } => dependents_told(view, step, *chunk),
         Change::TaskHeld { hold } => task_held(view, hold),
-        Change::TaskReleased { reason } => {
-            view.edit_gate(|gate| gate.holds.retain(|hold| hold.reason != *reason))?;
-            let left = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
-            view.edit_header(|header| header.task_holds = left)
-        }
+        Change::TaskReleased { reason, by } => task_released(view, at, *reason, by.as_ref()),
         Change::HoldAnswered { .. } => Ok(()), // a fact; what follows from it has its own events
         Change::DeadlinePassed => view.edit_header(|header| header.deadline_at = None),
         Change::StopRequested { reason } => stop_requested(view, event, reason.clone()),
@@ -112,10 +112,11 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::StepClaimed { step, claim } => {
             view.put(Key::Claim(step.clone()), Some(Record::Claim(claim.clone())))
         }
-        Change::ClaimRenewed { step, expires_at, details } => {
+        Change::ClaimRenewed { step, expires_at, details, heard_at } => {
             let Some(mut claim) = view.claim(step)?.cloned() else { return Ok(()) };
             claim.expires_at = *expires_at;
             claim.details = details.clone().or(claim.details);
+            claim.heard_at = Some(*heard_at);
             view.put(Key::Claim(step.clone()), Some(Record::Claim(claim)))
         }
     }
@@ -149,6 +150,7 @@ fn stop_requested(view: &mut View, event: &Event, reason: Option<String>) -> Res
     view.edit_header(|header| {
         header.phase = Phase::Closing { ending: Ending::Cancelled };
         header.task_holds = 0;
+        header.deadline_at = None;
     })
 }
 
@@ -161,6 +163,7 @@ fn task_failing(view: &mut View, reason: &str) -> Result<(), Halt> {
     view.edit_header(|header| {
         header.phase = Phase::Closing { ending: Ending::Failed };
         header.task_holds = 0;
+        header.deadline_at = None;
         header.failure = Some(reason.to_owned());
     })
 }
@@ -177,11 +180,25 @@ fn task_ended(view: &mut View, at: Time, ending: Ending, remove_at: Time) -> Res
 
 fn task_held(view: &mut View, hold: &Hold) -> Result<(), Halt> {
     view.edit_gate(|gate| {
-        gate.holds.retain(|other| other.reason != hold.reason);
+        gate.holds.retain(|other| other.reason != hold.reason || other.by != hold.by);
         gate.holds.push(hold.clone());
     })?;
     let holds = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
     view.edit_header(|header| header.task_holds = holds)
+}
+
+fn task_released(
+    view: &mut View,
+    at: Time,
+    reason: HoldReason,
+    by: Option<&StepId>,
+) -> Result<(), Halt> {
+    view.edit_gate(|gate| {
+        gate.holds.retain(|hold| hold.reason != reason || hold.by.as_ref() != by);
+        gate.released_at = gate.holds.is_empty().then_some(at);
+    })?;
+    let left = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
+    view.edit_header(|header| header.task_holds = left)
 }
 
 fn roots_opened(view: &mut View, chunk: u32) -> Result<(), Halt> {
@@ -238,11 +255,17 @@ fn enter(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
         Status::Skipped { .. } => header.skipped += 1,
         Status::Pending => {}
     })?;
-    view.edit_step(step, |state| state.status = status)
+    view.edit_step(step, |state| {
+        state.status = status;
+        if state.is_settled() {
+            state.earlier = None;
+        }
+    })
 }
 
 fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt> {
-    let Change::StepReady { attempt, queue, with_sha256, give_up_at, afresh, .. } = &event.change
+    let Change::StepReady { attempt, queue, with_sha256, give_up_at, start_by, afresh, .. } =
+        &event.change
     else {
         return Ok(());
     };
@@ -257,6 +280,7 @@ fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt>
         }
         state.first_ready_at.get_or_insert(event.at);
         state.give_up_at = *give_up_at;
+        state.start_by = *start_by;
     })
 }
 
@@ -278,6 +302,7 @@ fn step_succeeded(view: &mut View, event: &Event) -> Result<(), Halt> {
     let last = LastAttempt { worker, started_at, ended_at: at, attempt, late: false };
     attempt_ended(view, step, last, *cost_usd_micros)?;
     effects::doubt(view, step, attempt, at)?;
+    view.edit_step(step, |state| state.details = None)?;
     if let Some(name) = checkpoint {
         view.edit_header(|header| header.checkpoint = Some(name.clone()))?;
     }
@@ -294,6 +319,7 @@ fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
         message,
         cost_usd_micros,
         charged,
+        details,
     } = &event.change
     else {
         return Ok(());
@@ -309,6 +335,7 @@ fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
         state.attempt = attempt.saturating_add(1);
         state.charged += u32::from(*charged);
         state.failure = Some(failure);
+        state.details = details.clone().or(state.details.take());
     })
 }
 
@@ -475,32 +502,70 @@ fn round_opened(
     };
     view.need(steps.iter().map(|(step, _)| Key::Step(step.clone())))?;
     for (step, remaining) in steps {
-        let settled = view.step(step)?.is_settled();
-        leave(view, step)?;
-        enter(view, step, Status::Pending)?;
+        reopen(view, step, round, *remaining)?;
         view.edit_step(step, |state| {
-            state.round = round;
-            state.remaining = *remaining;
             state.need_skipped = skipped.contains(step);
-            state.charged = 0;
-            state.first_ready_at = None;
-            state.give_up_at = None;
-            state.resolved = false;
-            state.telling = None;
             if step == by {
                 state.redone += 1;
             } else {
                 state.attempt += 1;
             }
         })?;
-        if settled {
-            view.edit_header(|header| header.open += 1)?;
-        }
-        if *remaining == 0 {
-            view.todo.push_back(Todo::Release(step.clone()));
+    }
+    view.edit_header(|header| header.round = round)
+}
+
+/// Runs steps anew that an outcome names once more; its step's dependents wait for them again.
+fn steps_repeated(
+    view: &mut View,
+    by: &StepId,
+    round: u32,
+    steps: &[(StepId, u32)],
+) -> Result<(), Halt> {
+    view.need(steps.iter().map(|(step, _)| Key::Step(step.clone())))?;
+    for (step, remaining) in steps {
+        let told = view.step(step)?.told;
+        reopen(view, step, round, *remaining)?;
+        view.edit_step(step, |state| {
+            state.need_skipped = false;
+            state.attempt += 1;
+            state.told = false;
+        })?;
+        if told {
+            view.edit_step(by, |state| state.added_open += 1)?;
         }
     }
     view.edit_header(|header| header.round = round)
+}
+
+/// Makes a step pending again, in a new round.
+fn reopen(view: &mut View, step: &StepId, round: u32, remaining: u32) -> Result<(), Halt> {
+    let before = view.step(step)?;
+    let settled = before.is_settled();
+    leave(view, step)?;
+    enter(view, step, Status::Pending)?;
+    view.edit_step(step, |state| {
+        if settled {
+            let (status, round) = (before.status, before.round);
+            state.earlier = Some(Box::new(Settled { status, round }));
+        }
+        state.round = round;
+        state.remaining = remaining;
+        state.charged = 0;
+        state.first_ready_at = None;
+        state.give_up_at = None;
+        state.start_by = None;
+        state.details = None;
+        state.resolved = false;
+        state.telling = None;
+    })?;
+    if settled {
+        view.edit_header(|header| header.open += 1)?;
+    }
+    if remaining == 0 {
+        view.todo.push_back(Todo::Release(step.clone()));
+    }
+    Ok(())
 }
 
 fn finally_started(view: &mut View, ending: Ending) -> Result<(), Halt> {
@@ -508,7 +573,10 @@ fn finally_started(view: &mut View, ending: Ending) -> Result<(), Halt> {
     view.need(steps.iter().map(|step| Key::Definition(step.clone())))?;
     view.need(steps.iter().map(|step| Key::Step(step.clone())))?;
     view.edit_gate(|gate| gate.closed = true)?;
-    view.edit_header(|header| header.phase = Phase::Finally { ending })?;
+    view.edit_header(|header| {
+        header.phase = Phase::Finally { ending };
+        header.deadline_at = None;
+    })?;
     for step in &steps {
         if view.definition(step)?.needs_count == 0 {
             open(view, step)?;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::StepId;
 use crate::time::Time;
 
 /// Why something does not move.
@@ -151,6 +152,10 @@ pub struct Hold {
     /// When it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Time>,
+    /// Of a hold of the task: the step whose failure made it, and whose answer ends it. A task
+    /// has at most one hold for each reason and step, and one for each reason of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<StepId>,
     /// The effect that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<HeldEffect>,
@@ -171,6 +176,6 @@ pub struct HeldEffect {
 impl Hold {
     /// Makes a hold without a clock.
     pub fn new(reason: HoldReason, message: impl Into<String>, since: Time) -> Self {
-        Self { reason, message: message.into(), since, due: None, effect: None }
+        Self { reason, message: message.into(), since, due: None, by: None, effect: None }
     }
 }

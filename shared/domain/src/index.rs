@@ -20,6 +20,8 @@ pub const EXPIRIES: &str = "expiries";
 pub const WORK: &str = "work";
 /// The index of live claims, by task and step.
 pub const CLAIMS: &str = "claims";
+/// The index of messages that commits have promised to send, by age.
+pub const OUTBOX: &str = "outbox";
 /// The index of all tasks by age.
 pub const TASKS: &str = "tasks";
 /// When a submission that wrote ahead and never came to its birth is cleaned up.
@@ -114,6 +116,18 @@ pub fn parse_step_member(member: &str) -> Option<(TaskId, Option<StepId>)> {
     Some((TaskId::parse(task).ok()?, step))
 }
 
+/// Writes a member of [`OUTBOX`].
+pub fn outbox_member(at: Time, task: &TaskId, id: &str) -> String {
+    format!("{}{SEPARATOR}{task}{SEPARATOR}{id}", time_key(at))
+}
+
+/// Reads a member of [`OUTBOX`]: since when, whose, which.
+pub fn parse_outbox_member(member: &str) -> Option<(Time, TaskId, String)> {
+    let (time, rest) = member.split_once(SEPARATOR)?;
+    let (task, id) = rest.split_once(SEPARATOR)?;
+    Some((Time(time.parse().ok()?), TaskId::parse(task).ok()?, id.to_owned()))
+}
+
 /// Gives all entries that a record stands for. A step with a claim stands in no ready index;
 /// the claim's own change takes care of that (see [`crate::stage`]).
 pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
@@ -137,6 +151,11 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
         Record::Value(value) if *key == Key::Ahead => {
             let at = Time(value["at"].as_i64().unwrap_or(0));
             timer(task, None, TimerKind::Birth, at.after(BIRTH_GRACE), &mut entries);
+        }
+        Record::Outgoing(outgoing) => {
+            if let Key::Outgoing(id) = key {
+                entries.insert((OUTBOX.to_owned(), outbox_member(outgoing.at, task, id)));
+            }
         }
         Record::Gate(_)
         | Record::Names(_)
@@ -188,12 +207,23 @@ fn meta_entries(task: &TaskId, meta: &Meta, entries: &mut BTreeSet<Entry>) {
     }
 }
 
+/// Gives the entries that a ready step has only while no worker has claimed it: its place in
+/// its queue and the end of its queue time.
+pub(crate) fn startable_entries(task: &TaskId, step: &StepId, state: &StepState) -> Vec<Entry> {
+    let Status::Ready { since, queue } = &state.status else { return Vec::new() };
+    let mut entries = vec![(ready_index(queue), ready_member(*since, task, step))];
+    entries.extend(state.start_by.map(|due| {
+        let (step, kind) = (Some(step.clone()), TimerKind::Queue);
+        (TIMERS.to_owned(), TimerEntry { due, task: task.clone(), step, kind }.member())
+    }));
+    entries
+}
+
 fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut BTreeSet<Entry>) {
     let own = Some(step.clone());
+    entries.extend(startable_entries(task, step, state));
     match &state.status {
-        Status::Ready { since, queue } => {
-            entries.insert((ready_index(queue), ready_member(*since, task, step)));
-        }
+        Status::Ready { .. } => {}
         Status::Retrying { at } => timer(task, own.clone(), TimerKind::Retry, *at, entries),
         Status::Held { hold } => {
             if let Some(due) = hold.due {
@@ -233,6 +263,8 @@ mod tests {
         assert_eq!(parse_ready_member(&ready), Some((Time(3), task.clone(), step.clone())));
         let member = step_member(&task, Some(&step));
         assert_eq!(parse_step_member(&member), Some((task.clone(), Some(step))));
+        let member = outbox_member(Time(4), &task, "a1");
+        assert_eq!(parse_outbox_member(&member), Some((Time(4), task.clone(), "a1".to_owned())));
         assert_eq!(parse_task_member(&task_member(Time(9), &task)), Some((Time(9), task)));
     }
 }

@@ -277,7 +277,7 @@ impl<'r> Task<'r> {
         }
     }
 
-    /// An end leaves no claim, no hold and no deadline; before it, the header names what moves
+    /// An end leaves no claim and no hold, and no deadline from its decision on; before it, the header names what moves
     /// a task without open steps.
     fn end(&self, faults: &mut Vec<String>) {
         let header = self.header;
@@ -287,8 +287,8 @@ impl<'r> Task<'r> {
                 for claim in claimed() {
                     faults.push(format!("the task has ended, and `{}` is left", claim.field()));
                 }
-                if header.deadline_at.is_some() || header.remove_at.is_none() {
-                    faults.push("the ended task has a deadline, or no time of removal".to_owned());
+                if header.remove_at.is_none() {
+                    faults.push("the ended task has no time of removal".to_owned());
                 }
             }
             Phase::Main if header.open == 0 => {
@@ -302,6 +302,9 @@ impl<'r> Task<'r> {
                 }
             }
             Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => {}
+        }
+        if header.deadline_at.is_some() && header.phase != Phase::Main {
+            faults.push("the task is ending, and its deadline may still strike".to_owned());
         }
     }
 }

@@ -8,6 +8,7 @@
 pub mod canonical;
 pub mod commit;
 pub mod decide;
+pub mod digest;
 pub mod event;
 pub mod evolve;
 pub mod hold;

@@ -179,8 +179,14 @@ pub enum Uses {
 /// Limits of a step's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeouts {
+    /// From each time it becomes ready to the start of an attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Span>,
     /// One attempt.
     pub attempt: Span,
+    /// Between two signs of life of an attempt's handler; its worker's claim is another matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<Span>,
     /// From the first time it was ready to its end, all attempts and waits included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<Span>,
@@ -192,7 +198,7 @@ pub const ATTEMPT_TIMEOUT_DEFAULT: Span = Span::from_secs(30 * 60);
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { attempt: ATTEMPT_TIMEOUT_DEFAULT, total: None }
+        Self { queue: None, attempt: ATTEMPT_TIMEOUT_DEFAULT, heartbeat: None, total: None }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::hold::{Answer, HoldReason};
 use crate::ids::{StepId, TaskId};
 use crate::plan::Fault;
-use crate::record::TaskState;
+use crate::record::{Ending, TaskState};
 
 /// A command was understood and refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +57,9 @@ pub enum Refusal {
     /// The task has ended.
     #[error("change the task: it is {0} and stays so")]
     Ended(TaskState),
+    /// How the task ends is decided, and its `finally` steps run.
+    #[error("stop the task: its end is decided, it will be {0} once its `finally` steps are done")]
+    EndDecided(Ending),
     /// The actor lacks the right to a task that it may see.
     #[error("do this: it needs to be {0}")]
     Forbidden(&'static str),

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use crate::commit::{Commit, CommitId, Guard, IndexChange, Scope};
 use crate::event::{Change, Event, encode_event};
 use crate::ids::{Queue, StepId, TaskId};
-use crate::index::{Entry, entries, ready_index, ready_member};
-use crate::record::{Key, Phase, Record, Status, StepState};
+use crate::index::{Entry, entries, startable_entries};
+use crate::record::{Key, Outgoing, Phase, Record, Status, StepState};
 use crate::refusal::Halt;
 use crate::view::View;
 
@@ -33,6 +33,8 @@ pub struct Staged {
     pub commit: Commit,
     /// Whom to wake once it is stored.
     pub wakes: Vec<Wake>,
+    /// What it promises to send, by the message's id within the task.
+    pub outgoing: Vec<(String, Outgoing)>,
 }
 
 /// Stages the changes of a view. `events` are those that brought them about, in order;
@@ -60,7 +62,7 @@ pub fn stage(
         returns: returns.iter().map(Key::field).collect(),
     };
     let wakes = wakes(view)?;
-    Ok(Some(Staged { commit, wakes }))
+    Ok(Some(Staged { commit, wakes, outgoing: outgoing(view) }))
 }
 
 /// A logged commit guards the header alone. What is not logged guards the records it relied
@@ -91,11 +93,12 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             }
             Change::StepHeld { step, .. }
             | Change::StepSkipped { step, .. }
+            | Change::StartPostponed { step, .. }
             | Change::StepFailed { step, .. } => {
                 let claim = Key::Claim(step.clone());
                 keys.extend(view.knows(&claim).then_some(claim));
             }
-            Change::RoundOpened { steps, .. } => {
+            Change::RoundOpened { steps, .. } | Change::StepsRepeated { steps, .. } => {
                 let claims = steps.iter().map(|(step, _)| Key::Claim(step.clone()));
                 keys.extend(claims.filter(|claim| view.knows(claim)));
             }
@@ -181,23 +184,23 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
     }
     for (key, before, now) in view.changes() {
         let Key::Claim(step) = key else { continue };
-        let Ok(StepState { status: Status::Ready { since, queue }, .. }) = view.step(step) else {
-            continue;
-        };
-        let entry = (ready_index(&queue), ready_member(since, task, step));
-        match (before, now) {
-            (None, Some(_)) => {
-                added.remove(&entry);
-                removed.insert(entry);
+        let Ok(state) = view.step(step) else { continue };
+        for entry in startable_entries(task, step, &state) {
+            match (before, now) {
+                (None, Some(_)) => {
+                    added.remove(&entry);
+                    removed.insert(entry);
+                }
+                (Some(_), Some(_)) => {
+                    added.remove(&entry);
+                }
+                // Ready again in the very millisecond: the step's own difference has no entry
+                // then.
+                (Some(_), None) if may_start(view) => {
+                    added.insert(entry);
+                }
+                (Some(_) | None, None) => {}
             }
-            (Some(_), Some(_)) => {
-                added.remove(&entry);
-            }
-            // Ready again in the very millisecond: the step's own difference has no entry then.
-            (Some(_), None) if may_start(view) => {
-                added.insert(entry);
-            }
-            (Some(_) | None, None) => {}
         }
     }
     let change = |add| move |(index, member): Entry| IndexChange { index, member, add };
@@ -211,6 +214,17 @@ fn may_start(view: &View) -> bool {
         Phase::Main | Phase::Finally { .. } => true,
         Phase::Closing { .. } | Phase::Ended { .. } => false,
     })
+}
+
+/// Gives the messages that the batch promises to send.
+fn outgoing(view: &View) -> Vec<(String, Outgoing)> {
+    let promised = view.changes().filter_map(|(key, _, now)| match (key, now) {
+        (Key::Outgoing(id), Some(Record::Outgoing(outgoing))) => {
+            Some((id.clone(), outgoing.clone()))
+        }
+        _ => None,
+    });
+    promised.collect()
 }
 
 /// Names the steps that became ready for an attempt that could not start before.

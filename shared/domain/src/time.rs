@@ -1,9 +1,15 @@
 //! Points in time and spans, in whole milliseconds, with checked arithmetic.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The longest timer, retention and deadline: ten years of 366 days.
 pub const SPAN_MAX: Span = Span::from_secs(10 * 366 * 24 * 60 * 60);
+
+/// Units of a span, from large to small, in milliseconds.
+const UNITS: [(u64, &str); 5] =
+    [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
 
 /// A point in time: milliseconds since 1970-01-01T00:00:00Z, by the store's clock.
 #[derive(
@@ -83,14 +89,7 @@ impl Span {
             let number: u64 = rest.get(..digits)?.parse().ok()?;
             rest = &rest[digits..];
             let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
-            let unit = match &rest[..letters] {
-                "ms" => 1,
-                "s" => 1_000,
-                "m" => 60_000,
-                "h" => 3_600_000,
-                "d" => 86_400_000,
-                _ => return None,
-            };
+            let (unit, _) = UNITS.into_iter().find(|(_, name)| *name == &rest[..letters])?;
             rest = &rest[letters..];
             if unit >= last {
                 return None;
@@ -100,6 +99,20 @@ impl Span {
         }
         let span = Self(sum);
         (!text.is_empty() && span <= SPAN_MAX).then_some(span)
+    }
+}
+
+impl fmt::Display for Span {
+    /// Writes it as [`Span::parse`] reads it, in as few units as tell it exactly.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        for (unit, name) in UNITS {
+            if rest / unit > 0 {
+                write!(f, "{}{name}", rest / unit)?;
+                rest %= unit;
+            }
+        }
+        if self.0 == 0 { f.write_str("0s") } else { Ok(()) }
     }
 }
 
@@ -117,6 +130,7 @@ mod tests {
             ("3660d", SPAN_MAX.0),
         ] {
             assert_eq!(Span::parse(text), Some(Span(millis)), "{text}");
+            assert_eq!(Span(millis).to_string(), text);
         }
         for text in
             ["", "10", "-1s", "1.5s", "s", "1x", "30m1h", "1s1s", "3661d", "99999999999999999999s"]

@@ -40,7 +40,7 @@ fn example() -> Value {
                 "uses": "exec",
                 "with": {"command": ["git", "-C", "${{ plan.dir }}", "log", "-n",
                     "${{ string(input.count) }}", "--format=%h %s"]},
-                "timeout": {"attempt": "30s"}
+                "timeout": {"queue": "1h", "attempt": "30s", "heartbeat": "10s", "total": "2h"}
             },
             {
                 "id": "draft",
@@ -144,7 +144,8 @@ fn what_a_schema_can_see_is_refused_by_both() {
         ("/steps/0/nedes", json!([])),
         ("/steps/0/with", json!("x")),
         ("/steps/0/if", json!("")),
-        ("/steps/0/timeout/queue", json!("1s")),
+        ("/steps/0/timeout/queue", json!(60)),
+        ("/steps/0/timeout/heartbeat", json!("often")),
         ("/steps/0/timeout/attempt", json!(30)),
         ("/steps/1/needs", json!(["log", "log"])),
         ("/steps/1/retry/max_attempts", json!(0)),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use standfast_domain::commit::CommitId;
-use standfast_domain::decide::{Command, Decision, Given, decide, hint};
+use standfast_domain::decide::{Command, Decision, Given, decide, hint, written_at_birth};
 use standfast_domain::event::{Change, Event};
 use standfast_domain::evolve::{event_time, evolve};
 use standfast_domain::ids::Principal;
@@ -149,7 +149,7 @@ fn act(
     let Decision { changes, payloads } = decide(view, command, &given)?;
     let ahead = matches!(command, Command::Submit(submission) if submission.written_ahead);
     for (key, record) in payloads {
-        if ahead && key != Key::Meta {
+        if ahead && !written_at_birth(&key) {
             view.load(key, Some(record), None);
         } else {
             // An artifact list is replaced by each success, all other payloads are new.

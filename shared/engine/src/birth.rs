@@ -6,7 +6,7 @@
 //! crashed is free again after a minute, and what was written is removed by a timer.
 
 use standfast_domain::commit::{Commit, CommitId, Guard, IndexChange, Scope};
-use standfast_domain::decide::{Command, Given, Submission, ahead, decide};
+use standfast_domain::decide::{Command, Given, Submission, ahead, decide, written_at_birth};
 use standfast_domain::ids::TaskId;
 use standfast_domain::index;
 use standfast_domain::record::{Key, Record};
@@ -54,7 +54,7 @@ pub(crate) async fn write_ahead(
     }
 }
 
-/// Gives the records of the birth; all but the meta are written ahead.
+/// Gives the records of the birth; those that the birth itself does not carry.
 async fn payloads(
     engine: &Engine,
     task: &TaskId,
@@ -66,7 +66,8 @@ async fn payloads(
     let command = Command::Submit(Box::new(submission.clone()));
     match decide(&view, &command, &given) {
         Ok(decision) => {
-            Ok(decision.payloads.into_iter().filter(|(key, _)| *key != Key::Meta).collect())
+            let ahead = decision.payloads.into_iter().filter(|(key, _)| !written_at_birth(key));
+            Ok(ahead.collect())
         }
         Err(Halt::Refuse(refusal)) => Err(refusal.into()),
         Err(Halt::Need(_)) => Ok(Vec::new()), // an unborn view knows everything

@@ -82,6 +82,12 @@ pub struct Claimed {
     pub expires_at: Time,
     /// How long a renewal lasts.
     pub length: Span,
+    /// How often its worker renews the claim.
+    pub interval: Span,
+    /// The longest silence of its handler.
+    pub heartbeat: Option<Span>,
+    /// What the attempt before it last said of its progress, in the same round.
+    pub last_details: Option<String>,
     /// What must exist after a success.
     pub artifact: Option<String>,
     /// Artifacts of the steps it needs.
@@ -149,6 +155,15 @@ impl Report {
             effect: Told::Unknown,
         }
     }
+}
+
+/// What a renewal tells of the handler since the last one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// What it says of its progress, if that is new.
+    pub details: Option<String>,
+    /// True if it gave a sign of life.
+    pub alive: bool,
 }
 
 /// The answer to a renewal.
@@ -266,13 +281,12 @@ impl Claims {
         &self,
         task: &TaskId,
         at: Attempt,
-        details: Option<String>,
+        news: News,
         actor: Principal,
     ) -> Result<Renewed, EngineError> {
         let step = at.step.clone();
-        let details =
-            details.map(|text| standfast_domain::outcome::truncate(&text, DETAILS_BYTES_MAX));
-        let command = Command::RenewClaim { at, details };
+        let (details, alive) = (news.details.map(|text| cut_details(&text)), news.alive);
+        let command = Command::RenewClaim { at, details, alive };
         let wants = vec![Key::Gate, Key::Claim(step.clone()), Key::Definition(step.clone())];
         let done = self.engine.execute(task, command, actor, wants).await?;
         let mut view = View::new(task.clone());
@@ -325,17 +339,19 @@ impl Claims {
         Ok(())
     }
 
-    /// Gives the oldest ready steps of a queue; hints, some may be taken already.
+    /// Gives the oldest ready steps of a queue after a place, from its beginning if that is
+    /// empty; and the place to go on from, if there may be more. Hints: some may be taken already.
     pub async fn ready(
         &self,
         queue: &Queue,
+        after: &str,
         limit: usize,
-    ) -> Result<Vec<(TaskId, StepId)>, EngineError> {
+    ) -> Result<(Vec<(TaskId, StepId)>, Option<String>), EngineError> {
         let ranges: Vec<Range> = Partition::all()
             .map(|partition| Range {
                 home: Home::Partition(partition),
                 index: ready_index(queue),
-                after: String::new(),
+                after: after.to_owned(),
                 before: None,
                 limit,
                 reverse: false,
@@ -344,8 +360,11 @@ impl Claims {
         let pages = self.engine.store().ranges(&ranges).await?;
         let mut members: Vec<String> = pages.into_iter().flatten().collect();
         members.sort();
-        let steps = members.iter().take(limit).filter_map(|member| parse_ready_member(member));
-        Ok(steps.map(|(_, task, step)| (task, step)).collect())
+        let more = members.len() >= limit;
+        members.truncate(limit);
+        let steps = members.iter().filter_map(|member| parse_ready_member(member));
+        let steps = steps.map(|(_, task, step)| (task, step)).collect();
+        Ok((steps, members.pop().filter(|_| more)))
     }
 
     /// Stores what an attempt has written so far; the last call wins. Gives false if a renewal
@@ -413,7 +432,7 @@ impl Claims {
                 if let Some(fault) = report_fault(&output, &artifacts, checkpoint.as_deref()) {
                     return refuse(fault, cost_usd_micros);
                 }
-                let (then, added) = match self.added(&then, step).await? {
+                let (then, added) = match self.added(&then, task, step).await? {
                     Ok(added) => added,
                     Err(fault) => return refuse(fault, cost_usd_micros),
                 };
@@ -435,15 +454,18 @@ impl Claims {
     async fn added(
         &self,
         then: &Value,
+        task: &TaskId,
         step: &StepId,
     ) -> Result<Result<(Vec<StepPlan>, Vec<Addition>), String>, EngineError> {
         if then.is_null() || then.as_array().is_some_and(Vec::is_empty) {
             return Ok(Ok((Vec::new(), Vec::new())));
         }
         let handlers = &*self.handlers;
+        let meta = self.engine.read(task, &[Key::Meta]).await?.remove(&Key::Meta).flatten();
+        let plan_dir = matches!(meta, Some(Record::Meta(meta)) if meta.plan_dir.is_some());
         let prepared = self
             .registry
-            .check(|announced| prepare_added(then, step, true, handlers, announced))
+            .check(|announced| prepare_added(then, step, plan_dir, handlers, announced))
             .await?;
         let mut prepared = prepared;
         if let Ok((steps, _)) = &prepared {
@@ -479,6 +501,12 @@ impl Claims {
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         Ok(Payload::Blob { name: kept.name, bytes: kept.bytes, sha256: kept.sha256 })
     }
+}
+
+/// Cuts what a handler says of its progress at a character's edge. Nothing is added, since
+/// the next attempt may read it.
+fn cut_details(text: &str) -> String {
+    text[..text.floor_char_boundary(DETAILS_BYTES_MAX)].to_owned()
 }
 
 fn report_fault(
@@ -547,6 +575,9 @@ fn claimed(
         ends_at: claim.ends_at,
         expires_at: claim.expires_at,
         length: claim.length,
+        interval: claim.interval(),
+        heartbeat: claim.heartbeat,
+        last_details: state.details.clone(),
         artifact: definition.plan.artifact.clone(),
         inputs,
         effect: None,

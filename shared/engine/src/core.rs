@@ -12,8 +12,11 @@ use standfast_domain::stage::Wake;
 use standfast_domain::time::Time;
 use tokio::sync::{broadcast, mpsc};
 
+use crate::crash;
 use crate::effects::Durability;
+use crate::outbox::{self, Outbox, Sent};
 use crate::ports::{Broker, Clock, Destination, Ids, Load, Message, Store, StoreError};
+use crate::standing::{Noted, Standing};
 use crate::time::StoreTime;
 
 /// How long a publish may wait for the broker's confirms.
@@ -41,6 +44,9 @@ pub struct Counters {
     refused: AtomicU64,
     wakes: AtomicU64,
     wakes_failed: AtomicU64,
+    outgoing_confirmed: AtomicU64,
+    outgoing_unconfirmed: AtomicU64,
+    outgoing_dropped: AtomicU64,
 }
 
 impl Counters {
@@ -49,17 +55,36 @@ impl Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [read(&self.commits), read(&self.refused), read(&self.wakes), read(&self.wakes_failed)]
     }
+
+    /// Gives outgoing messages confirmed, tries that were not, and messages dropped since nobody
+    /// waits for them.
+    pub fn read_outgoing(&self) -> [u64; 3] {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let unconfirmed = read(&self.outgoing_unconfirmed);
+        [read(&self.outgoing_confirmed), unconfirmed, read(&self.outgoing_dropped)]
+    }
+
+    pub(crate) fn outgoing(&self, sent: Sent) {
+        let add = |counter: &AtomicU64, count: usize| {
+            counter.fetch_add(count as u64, Ordering::Relaxed);
+        };
+        add(&self.outgoing_confirmed, sent.confirmed);
+        add(&self.outgoing_unconfirmed, sent.left);
+        add(&self.outgoing_dropped, sent.dropped);
+    }
 }
 
 pub(crate) struct Core {
     pub store: Arc<dyn Store>,
+    pub standing: Arc<Standing>,
     pub broker: Arc<dyn Broker>,
-    clock: Arc<dyn Clock>,
+    pub clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     time: StoreTime,
     wakes: mpsc::UnboundedSender<Wake>,
     later: mpsc::UnboundedSender<Later>,
     changed: broadcast::Sender<TaskId>,
+    pub outbox: Outbox,
     pub counters: Counters,
     pub durability: Durability,
 }
@@ -75,11 +100,26 @@ impl Core {
         let (later, later_receiver) = mpsc::unbounded_channel();
         let (changed, _) = broadcast::channel(CHANGED_BUFFER);
         let (time, counters) = (StoreTime::default(), Counters::default());
-        let durability = Durability::default();
-        let core =
-            Self { store, broker, clock, ids, time, wakes, later, changed, counters, durability };
+        let (durability, (outbox, promises)) = (Durability::default(), Outbox::new());
+        let standing = Arc::new(Standing::default());
+        let noted = Noted { store, clock: clock.clone(), standing: standing.clone() };
+        let core = Self {
+            store: Arc::new(noted),
+            standing,
+            broker,
+            clock,
+            ids,
+            time,
+            wakes,
+            later,
+            changed,
+            outbox,
+            counters,
+            durability,
+        };
         let core = Arc::new(core);
         tokio::spawn(publish_wakes(Arc::downgrade(&core), wakes_receiver));
+        tokio::spawn(outbox::send_promised(Arc::downgrade(&core), promises));
         (core, later_receiver)
     }
 
@@ -149,8 +189,40 @@ impl Core {
     }
 
     /// Commits, trying again under the same ids for `patience` while the store does not
-    /// answer.
+    /// answer. What the outbox has to clear rides along.
     pub async fn commit(
+        &self,
+        commits: &[Commit],
+        patience: Duration,
+    ) -> Result<(Time, Vec<CommitAnswer>), StoreError> {
+        let riders = self.outbox.riders(commits);
+        match riders.is_empty() {
+            true => self.commit_alone(commits, patience).await,
+            false => self.commit_together(commits, riders, patience).await,
+        }
+    }
+
+    /// Commits with riders; gives the answers to the commits alone.
+    pub async fn commit_together(
+        &self,
+        commits: &[Commit],
+        riders: Vec<Commit>,
+        patience: Duration,
+    ) -> Result<(Time, Vec<CommitAnswer>), StoreError> {
+        let all = [commits, &riders].concat();
+        match self.commit_alone(&all, patience).await {
+            Ok((now, mut answers)) => {
+                answers.truncate(commits.len());
+                Ok((now, answers))
+            }
+            Err(error) => {
+                self.outbox.put_back(riders);
+                Err(error)
+            }
+        }
+    }
+
+    async fn commit_alone(
         &self,
         commits: &[Commit],
         patience: Duration,
@@ -185,14 +257,17 @@ impl Core {
         }
     }
 
-    /// Publishes step messages and waits for their confirms; says how many were refused.
-    pub async fn publish_steps(&self, wakes: &[Wake]) -> usize {
+    /// Publishes step messages and waits for their confirms; says of each whether the broker
+    /// has it.
+    pub async fn publish_steps(&self, wakes: &[Wake]) -> Vec<bool> {
         let messages = wakes.iter().map(step_message).collect();
         let results = self.broker.publish(messages, PUBLISH_BOUND).await;
-        let failed = results.iter().filter(|result| result.is_err()).count();
+        crash::point("publish.confirmed");
+        let taken: Vec<bool> = results.iter().map(Result::is_ok).collect();
+        let failed = taken.iter().filter(|taken| !**taken).count();
         self.counters.wakes.fetch_add(wakes.len() as u64, Ordering::Relaxed);
         self.counters.wakes_failed.fetch_add(failed as u64, Ordering::Relaxed);
-        failed
+        taken
     }
 }
 
@@ -221,7 +296,8 @@ async fn publish_wakes(core: std::sync::Weak<Core>, mut receiver: mpsc::Unbounde
         let Some(core) = core.upgrade() else { return };
         let taken = std::mem::take(&mut wakes);
         tokio::spawn(async move {
-            let failed = core.publish_steps(&taken).await;
+            let confirmed = core.publish_steps(&taken).await;
+            let failed = confirmed.iter().filter(|confirmed| !**confirmed).count();
             if failed > 0 {
                 tracing::debug!(failed, "step messages not confirmed; the sweep sends them again");
             }

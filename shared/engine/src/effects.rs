@@ -95,8 +95,19 @@ pub struct DeclaredEffect {
     pub says: Option<String>,
     /// Its receipt, if it has happened: it is not sent again.
     pub kept: Option<Value>,
-    /// The handler and input that find out whether it has happened.
-    pub check: Option<(HandlerName, Value)>,
+    /// What finds out whether it has happened.
+    pub check: Option<DeclaredCheck>,
+}
+
+/// What finds out whether an effect has happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeclaredCheck {
+    /// The handler that asks.
+    pub uses: HandlerName,
+    /// Its input, templates resolved.
+    pub with: Value,
+    /// Its input as the plan defines it, before any template.
+    pub defined_with: Value,
 }
 
 impl Claims {
@@ -266,8 +277,9 @@ impl Claims {
             _ => None,
         };
         let check = plan.check.as_ref().map(|check| {
-            let with = resolved.unwrap_or_else(|| check.with.clone());
-            (check.uses.clone(), with)
+            let defined_with = check.with.clone();
+            let with = resolved.unwrap_or_else(|| defined_with.clone());
+            DeclaredCheck { uses: check.uses.clone(), with, defined_with }
         });
         Ok(Some(DeclaredEffect {
             class: plan.class,

@@ -16,12 +16,12 @@ use standfast_domain::time::Time;
 use standfast_domain::view::{Todo, View};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use crate::EngineError;
 use crate::batch::command_for;
 use crate::birth;
 use crate::core::{Core, Counters, Later};
 use crate::lane::{self, Done, Input, Request};
 use crate::ports::{BATCH_MAX, Broker, Clock, Ids, Load, Range, Store, StoreError};
+use crate::{EngineError, Standing};
 
 /// Lanes of a process: a few, so that each has many commands to put into one commit.
 const LANES: usize = 4;
@@ -35,11 +35,19 @@ const DECLARE_BOUND: Duration = Duration::from_secs(1);
 /// How long a read goes on trying when the store does not answer.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Queues that this process has noted in the installation's list, for as long as the store has
+/// answered since: one that came back may be older and not know them.
+#[derive(Default)]
+struct KnownQueues {
+    names: BTreeSet<Queue>,
+    outages: u64,
+}
+
 /// Loads, decides, commits, and sends what follows. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    core: Arc<Core>,
-    queues: Arc<Mutex<BTreeSet<Queue>>>,
+    pub(crate) core: Arc<Core>,
+    queues: Arc<Mutex<KnownQueues>>,
     lanes: Arc<Vec<mpsc::UnboundedSender<Input>>>,
 }
 
@@ -85,6 +93,9 @@ impl Engine {
     /// Accepts a task; gives its id and whether it is new.
     pub async fn submit(&self, mut submission: Submission) -> Result<(TaskId, bool), EngineError> {
         self.check_durability(&submission).await?;
+        if !submission.outgoing.is_empty() {
+            self.core.outbox_has_room().await?;
+        }
         let steps = submission.plan.steps.iter().chain(&submission.plan.finally);
         self.know_queues(steps.map(|step| &step.queue)).await?;
         let by = submission.submitted_by.clone();
@@ -107,9 +118,13 @@ impl Engine {
         &self,
         queues: impl Iterator<Item = &Queue>,
     ) -> Result<(), EngineError> {
+        let outages = self.standing().outages();
         let new: BTreeSet<Queue> = {
-            let known = self.queues.lock().expect("no panic while held");
-            queues.filter(|queue| !known.contains(queue)).cloned().collect()
+            let mut known = self.queues.lock().expect("no panic while held");
+            if known.outages != outages {
+                *known = KnownQueues { names: BTreeSet::new(), outages };
+            }
+            queues.filter(|queue| !known.names.contains(queue)).cloned().collect()
         };
         let names: Vec<&Queue> = new.iter().collect();
         for part in names.chunks(BATCH_MAX) {
@@ -129,7 +144,10 @@ impl Engine {
                 Err(_) => tracing::warn!(%queue, "queue not declared: the broker is silent"),
             }
         }
-        self.queues.lock().expect("no panic while held").extend(new);
+        let mut known = self.queues.lock().expect("no panic while held");
+        if known.outages == outages {
+            known.names.extend(new);
+        }
         Ok(())
     }
 
@@ -180,6 +198,11 @@ impl Engine {
     /// Gives the store, for reads and for what no task owns.
     pub fn store(&self) -> &dyn Store {
         &*self.core.store
+    }
+
+    /// Says how the store stands with this process.
+    pub fn standing(&self) -> &Standing {
+        &self.core.standing
     }
 
     /// Gives the broker.
@@ -235,9 +258,9 @@ impl Engine {
         Ok(view)
     }
 
-    /// Wakes workers again for steps that may still be ready; says how many messages the
-    /// broker did not take.
-    pub async fn wake_again(&self, wakes: &[Wake]) -> usize {
+    /// Wakes workers again for steps that may still be ready; says of each message whether the
+    /// broker has it.
+    pub async fn wake_again(&self, wakes: &[Wake]) -> Vec<bool> {
         self.core.publish_steps(wakes).await
     }
 

@@ -23,7 +23,6 @@ use standfast_domain::commit::Scope;
 use standfast_domain::decide::Command;
 use standfast_domain::ids::{Principal, TaskId};
 use standfast_domain::record::{Key, Phase, Record};
-use standfast_domain::stage::Staged;
 use standfast_domain::time::Time;
 use standfast_domain::view::{Todo, View};
 use tokio::sync::{mpsc, oneshot};
@@ -31,6 +30,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::EngineError;
 use crate::batch::{Asked, Decided, decide_batch};
 use crate::core::Core;
+use crate::crash;
+use crate::outbox;
 use crate::ports::{BATCH_MAX, Load, StoreError};
 
 /// Commands that one round takes: enough to fill a script call, few enough to answer soon.
@@ -331,7 +332,8 @@ impl Lane {
             let mut part = Vec::new();
             let mut weight = 0;
             while let Some((_, decided)) = rest.peek() {
-                let next = decided.staged.as_ref().map_or(0, weight_of);
+                let next =
+                    decided.staged.as_ref().map_or(0, |staged| outbox::weight(&staged.commit));
                 if !part.is_empty() && weight + next > BATCH_MAX {
                     break;
                 }
@@ -344,6 +346,7 @@ impl Lane {
     }
 
     async fn commit_part(&mut self, part: Vec<(Batch, Decided)>) -> Vec<Batch> {
+        part.iter().for_each(|(batch, _)| crash_points(batch, Moment::Before));
         let commits: Vec<_> = part
             .iter()
             .filter_map(|(_, decided)| decided.staged.as_ref())
@@ -363,9 +366,15 @@ impl Lane {
                 more.extend(self.refused(batch));
                 continue;
             }
+            crash_points(&batch, Moment::Stored);
             if let Some(staged) = staged {
                 batch.view.committed(staged.commit.id);
+                for (id, _) in &staged.outgoing {
+                    batch.view.forget(&Key::Outgoing(id.clone())); // it is cleared without us
+                }
+                self.core.promise(&batch.task, staged.commit.id, staged.outgoing);
                 self.core.wake(staged.wakes);
+                crash_points(&batch, Moment::Woken);
             }
             batch.heat.stored();
             self.core.changed(&batch.task);
@@ -434,6 +443,39 @@ impl Lane {
     }
 }
 
+/// When a batch passes crash points.
+#[derive(Clone, Copy)]
+enum Moment {
+    Before,
+    Stored,
+    Woken,
+}
+
+/// Passes the crash points of the commands that a batch carries.
+fn crash_points(batch: &Batch, moment: Moment) {
+    if !crash::COMPILED {
+        return;
+    }
+    for request in &batch.requests {
+        let [before, stored, woken] = match &request.command {
+            Command::Submit(_) => ["submit.before", "submit.stored", "submit.woken"].map(Some),
+            Command::ClaimStep { .. } => [Some("claim.before"), Some("claim.stored"), None],
+            Command::Intend { .. } => [Some("intent.before"), Some("intent.stored"), None],
+            Command::ConfirmEffect { .. } => [Some("receipt.before"), Some("receipt.stored"), None],
+            Command::CompleteAttempt { .. } => {
+                [Some("complete.before"), Some("complete.stored"), None]
+            }
+            _ => continue,
+        };
+        let name = match moment {
+            Moment::Before => before,
+            Moment::Stored => stored,
+            Moment::Woken => woken,
+        };
+        name.into_iter().for_each(crash::point);
+    }
+}
+
 /// Answers the commands of a batch that were decided; those that had no room stay.
 fn reply(batch: &mut Batch, decided: Decided, now: Time) {
     let count = decided.results.len();
@@ -446,10 +488,6 @@ fn reply(batch: &mut Batch, decided: Decided, now: Time) {
         };
         let _ = reply.send(answer); // whoever asked may have gone
     }
-}
-
-fn weight_of(staged: &Staged) -> usize {
-    staged.commit.writes.len() + staged.commit.events.len() + staged.commit.indexes.len()
 }
 
 fn wanted(view: &View, wants: &[Key]) -> BTreeMap<Key, Option<Record>> {

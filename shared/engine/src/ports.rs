@@ -195,11 +195,14 @@ pub trait Acker: Send + Sync {
 /// re-subscribes underneath without end.
 #[async_trait]
 pub trait Subscription: Send {
-    /// Waits for the next message; `None` only after [`Subscription::close`] or the end of the
-    /// process's broker. Cancel safe.
+    /// Waits for the next message; `None` only after [`Subscription::cease`],
+    /// [`Subscription::close`] or the end of the process's broker. Cancel safe.
     async fn next(&mut self) -> Option<Delivery>;
     /// True while the broker has this consumer.
     fn subscribed(&self) -> bool;
+    /// Cancels the consumer and gives back what [`Subscription::next`] has not given yet, so
+    /// that others have it at once; what it has given can still be ended.
+    async fn cease(&mut self);
     /// Cancels the consumer; unacknowledged deliveries go back to the queue.
     async fn close(&mut self);
 }

@@ -28,8 +28,42 @@ pub struct WorkerInfo {
     pub queues: Vec<Queue>,
     /// Handlers it has.
     pub handlers: Vec<HandlerName>,
+    /// How many attempts it runs, if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<WorkerLoad>,
     /// Gone unless announced again by then.
     pub expires_at: Time,
+}
+
+/// How many attempts a worker runs, over all its queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerLoad {
+    /// Attempts that it runs at once at most.
+    pub concurrency: u32,
+    /// Attempts that it ran when it said so.
+    pub running: u32,
+}
+
+/// What keeps a ready step from starting, as far as announcements tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// No live worker of its queue has its handler.
+    NoWorker,
+    /// All that do run as many attempts as they can.
+    Concurrency,
+}
+
+/// Says what a step of a queue lacks to be started. A worker that does not tell its load may
+/// have room.
+pub fn lack(workers: &[WorkerInfo], queue: &Queue, handler: &HandlerName) -> Option<Lack> {
+    let fits =
+        |worker: &&WorkerInfo| worker.queues.contains(queue) && worker.handlers.contains(handler);
+    let mut fitting = workers.iter().filter(fits).peekable();
+    if fitting.peek().is_none() {
+        return Some(Lack::NoWorker);
+    }
+    let full = |worker: &WorkerInfo| worker.load.is_some_and(|of| of.running >= of.concurrency);
+    fitting.all(full).then_some(Lack::Concurrency)
 }
 
 type Cache<T> = Mutex<Option<(Duration, T)>>;
@@ -53,11 +87,13 @@ impl Registry {
         worker: &WorkerId,
         queues: &[Queue],
         handlers: &[HandlerName],
+        load: Option<WorkerLoad>,
     ) -> Result<(), EngineError> {
         let info = WorkerInfo {
             worker: worker.clone(),
             queues: queues.to_vec(),
             handlers: handlers.to_vec(),
+            load,
             expires_at: self.engine.now().await?.after(ANNOUNCEMENT),
         };
         let bytes = serde_json::to_vec(&info).expect("plain data");
@@ -183,4 +219,38 @@ impl Registry {
 
 fn field(worker: &str) -> String {
     format!("worker/{worker}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(queue: &str, handler: &str, load: Option<(u32, u32)>) -> WorkerInfo {
+        WorkerInfo {
+            worker: WorkerId::new("w").unwrap(),
+            queues: vec![Queue::new(queue).unwrap()],
+            handlers: vec![HandlerName::new(handler).unwrap()],
+            load: load.map(|(running, concurrency)| WorkerLoad { concurrency, running }),
+            expires_at: Time(0),
+        }
+    }
+
+    #[test]
+    fn a_step_lacks_a_worker_or_a_free_one() {
+        let (queue, handler) = (Queue::new("q").unwrap(), HandlerName::new("h").unwrap());
+        let others = [worker("q", "other", None), worker("other", "h", Some((0, 1)))];
+        let full = worker("q", "h", Some((4, 4)));
+        let free = worker("q", "h", Some((3, 4)));
+        let silent = worker("q", "h", None);
+        let lack = |more: &[&WorkerInfo]| {
+            let more = more.iter().copied().cloned();
+            let workers: Vec<WorkerInfo> = others.iter().cloned().chain(more).collect();
+            lack(&workers, &queue, &handler)
+        };
+        assert_eq!(lack(&[]), Some(Lack::NoWorker));
+        assert_eq!(lack(&[&full]), Some(Lack::Concurrency));
+        assert_eq!(lack(&[&full, &full]), Some(Lack::Concurrency));
+        assert_eq!(lack(&[&full, &free]), None);
+        assert_eq!(lack(&[&silent, &full]), None, "it may have room");
+    }
 }

@@ -139,7 +139,7 @@ fn context(view: &View, references: &References, round: u32) -> Result<Context, 
     let mut outputs = Vec::new();
     for step in &steps {
         if references.outputs.contains(step.as_str()) {
-            outputs.push(Key::Output(step.clone(), view.step(step)?.round));
+            outputs.push(Key::Output(step.clone(), view.step(step)?.seen().1));
         }
     }
     view.need(outputs)?;
@@ -156,6 +156,8 @@ fn context(view: &View, references: &References, round: u32) -> Result<Context, 
     })
 }
 
+/// Shows steps as they last settled: one that a new round runs again still speaks for the round
+/// before, of which the step that reads it was told.
 fn step_views(
     view: &View,
     steps: &[StepId],
@@ -164,8 +166,9 @@ fn step_views(
     let mut views = BTreeMap::new();
     for step in steps {
         let state = view.step(step)?;
+        let (status, round) = state.seen();
         let payload = match references.outputs.contains(step.as_str()) {
-            true => view.output(step, state.round)?.cloned(),
+            true => view.output(step, round)?.cloned(),
             false => None,
         };
         let (output, output_is_reference) = match payload {
@@ -173,7 +176,7 @@ fn step_views(
             Some(Payload::Blob { .. }) => (None, true),
             None => (None, false),
         };
-        let status = status_word(&state.status).to_owned();
+        let status = status_word(status).to_owned();
         views.insert(step.to_string(), StepView { status, output, output_is_reference });
     }
     Ok(views)

@@ -98,6 +98,7 @@ pub fn prepare(
         templated,
         named_in_if,
         traceparent: submitted.traceparent,
+        outgoing: BTreeMap::new(),
         written_ahead: false,
     })
 }

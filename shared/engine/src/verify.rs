@@ -1,15 +1,20 @@
 //! Checks a task's log against its hashes and its records: folding the one gives the other.
 
+use standfast_domain::canonical::digest_hex;
 use standfast_domain::commit::Scope;
+use standfast_domain::digest::RecordsDigest;
 use standfast_domain::event::{Change, FIRST_HASH, decode_event, verify_event};
 use standfast_domain::evolve::evolve;
-use standfast_domain::ids::TaskId;
-use standfast_domain::record::{DecodeError, Header, Key, Record};
+use standfast_domain::ids::{StepId, TaskId};
+use standfast_domain::record::{DecodeError, Header, Key, LIST_CHUNK, Record};
 use standfast_domain::refusal::{Halt, Refusal};
 use standfast_domain::view::View;
 
 use crate::ports::BATCH_MAX;
 use crate::{Engine, EngineError};
+
+/// Definitions that are read at a time: what comes with each is read behind them.
+const DEFINITIONS_AT_A_TIME: usize = 100;
 
 /// What a check came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,31 +133,128 @@ async fn load_immutable(
     Ok(())
 }
 
-/// Compares the digest of an output or receipt that an event names with the record.
+/// Compares the digests of immutable records that an event names with the records.
 async fn wrong_digest(
     engine: &Engine,
     task: &TaskId,
     change: &Change,
 ) -> Result<Option<String>, EngineError> {
-    let (step, key, sha256, what) = match change {
+    let (what, found, said) = match change {
         Change::StepSucceeded { step, round, output_sha256, .. } => {
-            (step, Key::Output(step.clone(), *round), output_sha256, "output")
+            let key = Key::Output(step.clone(), *round);
+            let found = payload_digest(engine, task, key).await?;
+            (format!("the output of step `{step}`"), found, output_sha256)
         }
         Change::EffectLanded {
             step, name, generation, receipt_sha256, output_round: None, ..
         } => {
             let key = Key::Receipt(step.clone(), name.clone(), *generation);
-            (step, key, receipt_sha256, "receipt")
+            let found = payload_digest(engine, task, key).await?;
+            (format!("the receipt of step `{step}`"), found, receipt_sha256)
+        }
+        Change::StepReady { step, round, with_sha256: Some(said), .. } => {
+            let key = Key::Resolution(step.clone(), *round);
+            let found = payload_digest(engine, task, key).await?;
+            (format!("the resolved input of step `{step}`"), found, said)
+        }
+        Change::StepsAdded { by, steps, definitions_sha256 } => {
+            let names: Vec<StepId> = steps.iter().map(|(step, _)| step.clone()).collect();
+            let mut digest = RecordsDigest::default();
+            add_definitions(engine, task, &names, &mut digest).await?;
+            let names: Vec<&str> = names.iter().map(StepId::as_str).collect();
+            let what = format!("a definition that `{by}` added (of {})", names.join(", "));
+            (what, Some(digest.finish()), definitions_sha256)
+        }
+        Change::TaskSubmitted { records_sha256, .. } if !records_sha256.is_empty() => {
+            let found = Some(plan_digest(engine, task).await?);
+            ("the plan (`meta`, or a step's definition)".to_owned(), found, records_sha256)
         }
         _ => return Ok(None),
     };
+    Ok(match found {
+        None => Some(format!("{what} is missing")),
+        Some(found) if found != *said => Some(format!("{what} is not what was recorded")),
+        Some(_) => None,
+    })
+}
+
+async fn payload_digest(
+    engine: &Engine,
+    task: &TaskId,
+    key: Key,
+) -> Result<Option<String>, EngineError> {
     let record = engine.read(task, std::slice::from_ref(&key)).await?.remove(&key).flatten();
-    let Some(Record::Payload(payload)) = record else {
-        return Ok(Some(format!("the {what} of step `{step}` is missing")));
+    let value = match record {
+        Some(Record::Payload(payload)) => serde_json::to_value(&payload).unwrap_or_default(),
+        Some(Record::Value(value)) => value,
+        _ => return Ok(None),
     };
-    let value = serde_json::to_value(&payload).unwrap_or_default();
-    let same = standfast_domain::canonical::digest_hex(&value) == *sha256;
-    Ok((!same).then(|| format!("the {what} of step `{step}` is not the one that was recorded")))
+    Ok(Some(digest_hex(&value)))
+}
+
+/// Digests what was kept of a submission: the meta, then each step in plan order.
+async fn plan_digest(engine: &Engine, task: &TaskId) -> Result<String, EngineError> {
+    let mut digest = RecordsDigest::default();
+    let read = engine.read(task, &[Key::Meta, Key::Header]).await?;
+    if let Some(Some(meta)) = read.get(&Key::Meta) {
+        digest.add(&Key::Meta, meta);
+    }
+    let chunks = match read.get(&Key::Header) {
+        Some(Some(Record::Header(header))) => header.order_chunks,
+        _ => 0,
+    };
+    for chunk in 0..chunks {
+        let key = Key::Order(chunk);
+        let names = engine.read(task, std::slice::from_ref(&key)).await?.remove(&key).flatten();
+        let Some(Record::Names(names)) = names else { continue };
+        let names = submitted(engine, task, names).await?;
+        add_definitions(engine, task, &names, &mut digest).await?;
+    }
+    Ok(digest.finish())
+}
+
+/// Leaves out the steps that outcomes have added since.
+async fn submitted(
+    engine: &Engine,
+    task: &TaskId,
+    names: Vec<StepId>,
+) -> Result<Vec<StepId>, EngineError> {
+    let keys: Vec<Key> = names.iter().cloned().map(Key::Definition).collect();
+    let records = engine.read(task, &keys).await?;
+    let added = |step: &StepId| match records.get(&Key::Definition(step.clone())) {
+        Some(Some(Record::Definition(definition))) => definition.added_by.is_some(),
+        _ => false,
+    };
+    Ok(names.into_iter().filter(|step| !added(step)).collect())
+}
+
+async fn add_definitions(
+    engine: &Engine,
+    task: &TaskId,
+    names: &[StepId],
+    digest: &mut RecordsDigest,
+) -> Result<(), EngineError> {
+    for names in names.chunks(DEFINITIONS_AT_A_TIME) {
+        let keys: Vec<Key> = names.iter().cloned().map(Key::Definition).collect();
+        let definitions = engine.read(task, &keys).await?;
+        let mut all = Vec::new();
+        for key in keys {
+            let Some(Some(Record::Definition(found))) = definitions.get(&key) else { continue };
+            let step = found.plan.id.clone();
+            all.push(key);
+            let needs = found.needs_count.div_ceil(LIST_CHUNK as u32);
+            all.extend((0..needs).map(|chunk| Key::Needs(step.clone(), chunk)));
+            let lists = found.dependents_chunks;
+            all.extend((0..lists).map(|chunk| Key::Dependents(step.clone(), chunk)));
+        }
+        let records = engine.read(task, &all).await?;
+        for key in all {
+            if let Some(Some(record)) = records.get(&key) {
+                digest.add(&key, record);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// True for records that the log gives whole.

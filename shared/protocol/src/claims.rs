@@ -34,6 +34,12 @@ pub struct Announce {
     pub queues: Vec<String>,
     /// The handlers it has.
     pub handlers: Vec<AnnouncedHandler>,
+    /// How many attempts it runs at once at most; without it, it is never taken to be full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// How many attempts it runs now; 0 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<u32>,
     /// Whether it is leaving: it claims no more, and a queue without others shows `no_worker`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub leaving: bool,
@@ -97,11 +103,20 @@ pub struct Claim {
     /// expressions; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Value>,
+    /// What the attempt before this one last told of its progress; absent in a round's first
+    /// attempt, and when nothing was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_details: Option<String>,
     /// How long the attempt may take from now, in milliseconds; absent without such a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_deadline_ms: Option<u64>,
     /// How often to send a heartbeat, in milliseconds.
     pub heartbeat_ms: u64,
+    /// How long the handler may be silent, in milliseconds; absent without such a limit. Only a
+    /// heartbeat with `details` is a sign of life; the worker should end an attempt that gives
+    /// none for longer, as a failure of class `timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_timeout_ms: Option<u64>,
     /// How long the claim holds without a heartbeat, from now, in milliseconds.
     pub expires_ms: u64,
     /// Artifacts of the steps that this one needs.
@@ -153,7 +168,9 @@ pub struct Heartbeat {
     pub attempt: u32,
     /// The task's epoch.
     pub epoch: u32,
-    /// How far the attempt is, in a line; becomes the step's summary. Longer than
+    /// How far the attempt is, in a line; becomes the step's summary, and is a sign of life of
+    /// the handler: leave it out while the handler has said nothing new. It is given to the
+    /// next attempt if this one does not succeed. Longer than
     /// [`crate::limits::DETAILS_BYTES_MAX`] is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,

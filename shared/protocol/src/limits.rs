@@ -37,3 +37,6 @@ pub const WAIT_MS_MAX: u64 = 30_000;
 pub const LABEL_FILTERS_MAX: usize = 8;
 /// Queues or handlers a worker may announce at once.
 pub const ANNOUNCED_MAX: usize = 200;
+/// Bytes of artifacts that one attempt may put, those that it put in vain included: they stay in
+/// the blobs until their task is removed, and a worker in a loop must not fill the disk.
+pub const ARTIFACTS_PUT_BYTES_MAX: u64 = 1024 * 1024 * 1024;

@@ -66,7 +66,8 @@ impl std::fmt::Display for StepState {
 pub enum WaitingFor {
     /// No live worker of the queue announces the handler.
     NoWorker,
-    /// As many run at once as are allowed.
+    /// All live workers of the queue that announce the handler run as many attempts as they can,
+    /// as far as they tell; or as many run at once as are allowed.
     Concurrency,
     /// As many started in a span as are allowed.
     Rate,
@@ -126,11 +127,12 @@ pub struct StepView {
     /// Why it does not start; present when `ready` and something is in the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<WaitingFor>,
-    /// Whether its heartbeat is overdue.
+    /// Whether a heartbeat is overdue: its worker's by an interval and a half, or its handler's
+    /// by `timeout.heartbeat`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub stalled: bool,
-    /// What the running attempt last said of its progress, or what came of the last one, in a
-    /// line such as `20 commits`.
+    /// What the running attempt last said of its progress, in a line such as `20 commits`; between
+    /// attempts, what the next one is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     /// Why its last attempt failed.

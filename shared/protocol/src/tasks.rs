@@ -11,6 +11,7 @@ use crate::holds::HoldView;
 use crate::is_false;
 use crate::limits::{LABEL_FILTERS_MAX, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX};
 use crate::problem::Fault;
+use crate::steps::WaitingFor;
 
 /// Body of a submission, over HTTP and AMQP.
 ///
@@ -139,6 +140,10 @@ pub struct TaskView {
     /// Whether a running attempt's heartbeat is overdue; shown beside `running`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub stalled: bool,
+    /// Why its next ready step does not start; present when steps are ready, none runs, and
+    /// something is in the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<WaitingFor>,
     /// The principal who owns it; from the plan, by default who submitted it.
     pub owner: String,
     /// Labels to find it by; from the plan.
@@ -160,7 +165,7 @@ pub struct TaskView {
     /// Every open hold, the task's own first.
     #[serde(default)]
     pub holds: Vec<HoldView>,
-    /// When the plan's deadline ends; absent without one.
+    /// When the plan's deadline ends; absent without one, and once it is decided how the task ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
     /// The last named checkpoint passed.

@@ -38,8 +38,8 @@ pub struct Ended {
     pub log: String,
     /// The artifacts left, by name.
     pub artifacts: BTreeMap<String, Bytes>,
-    /// The last progress.
-    pub progress: Option<String>,
+    /// The details of the last heartbeat.
+    pub details: Option<String>,
 }
 
 impl Ended {
@@ -73,6 +73,8 @@ impl Default for Attempt {
             failure: None,
             attempt_deadline_ms: None,
             heartbeat_ms: 10_000,
+            heartbeat_timeout_ms: None,
+            last_details: None,
             expires_ms: 30_000,
             inputs: Vec::new(),
             artifact: None,
@@ -93,6 +95,12 @@ impl Attempt {
     pub fn round(mut self, round: u32, failure: Value) -> Self {
         self.claim.round = round;
         self.claim.failure = Some(failure);
+        self
+    }
+
+    /// Runs after an attempt that said this of its progress and did not succeed.
+    pub fn last_details(mut self, details: impl Into<String>) -> Self {
+        self.claim.last_details = Some(details.into());
         self
     }
 
@@ -124,7 +132,7 @@ impl Attempt {
             outcome: outcome(&context, ended),
             log: context.log_buffer().text(),
             artifacts: self.bench.lock().artifacts.clone(),
-            progress: context.details(),
+            details: context.details(),
         }
     }
 }

@@ -4,13 +4,28 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use standfast_engine::ports::{Broker, BrokerError, Destination, Source, Subscription};
+use standfast_tests::private_rabbit::PrivateRabbit;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use crate::node::{Node, node};
 use crate::rig::{BOUND, Rabbit, id_of_next, message, next, publish_one, steps, take, until, work};
 
 /// Within this, everything works again once the broker is back.
 const HEALED: Duration = Duration::from_secs(60);
+
+static NODE: Mutex<Option<PrivateRabbit>> = Mutex::const_new(None);
+
+/// Lends the node to one test, started and answering. It is made by the first that needs it and
+/// serves all of them, one at a time, since each does it harm.
+async fn node() -> MutexGuard<'static, Option<PrivateRabbit>> {
+    let mut node = NODE.lock().await;
+    match &*node {
+        None => *node = Some(PrivateRabbit::start(&[]).await),
+        Some(node) if !node.answers().await => node.boot().await,
+        Some(_) => {}
+    }
+    node
+}
 
 /// Runs a case with the private node, which no other case has meanwhile, and a prefix.
 macro_rules! case {
@@ -18,7 +33,7 @@ macro_rules! case {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
             let guard = node().await;
-            let $node: &Node = guard.as_ref().unwrap();
+            let $node: &PrivateRabbit = guard.as_ref().unwrap();
             let $rabbit = Rabbit::at(&$node.url()).await;
             $body
         }
@@ -97,7 +112,7 @@ case!(a_killed_broker_keeps_what_it_confirmed, |rabbit, node| {
     node.signal("-9");
     until("the loss is noticed", BOUND, || async { !subscription.subscribed() }).await;
     assert!(!held.acker.ack().await, "an acknowledgement to a dead broker does not count");
-    node.start().await;
+    node.boot().await;
     until("subscribed again", HEALED, || async { subscription.subscribed() }).await;
     let mut missing: BTreeSet<String> = (0..50).map(|number| format!("m{number}")).collect();
     while !missing.is_empty() {
@@ -117,6 +132,22 @@ case!(a_deleted_queue_is_declared_and_consumed_again, |rabbit, node| {
     take_until(&mut subscription, "m0").await;
     // The same arguments as ever: a declaration with ours passes.
     rabbit.broker.declare(&work()).await.unwrap();
+});
+
+case!(a_queue_deleted_over_and_over_is_not_declared_just_as_often, |rabbit, _node| {
+    let subscription = subscribe(&rabbit, 5).await;
+    let (raw, name) = (rabbit.raw().await, rabbit.steps(&work()));
+    let began = Instant::now();
+    let mut deleted = 0;
+    while began.elapsed() < Duration::from_secs(4) {
+        until("subscribed", HEALED, || async { subscription.subscribed() }).await;
+        raw.delete_queue(&name).await;
+        until("the loss is noticed", BOUND, || async { !subscription.subscribed() }).await;
+        deleted += 1;
+    }
+    // The pauses grow from a tenth of a second, so few of them fit.
+    assert!(deleted <= 8, "declared {deleted} times in {:?}", began.elapsed());
+    until("subscribed at the end", HEALED, || async { subscription.subscribed() }).await;
 });
 
 case!(a_late_acknowledgement_does_not_count, |rabbit, node| {

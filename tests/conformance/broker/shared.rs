@@ -75,6 +75,25 @@ pub async fn dropping_hands_back_what_is_not_acknowledged(rig: &Rig) {
     assert_eq!(take(&mut second, 3).await, ["m0", "m1", "m2"]);
 }
 
+pub async fn one_that_ceases_gives_back_what_it_has_not_given_and_can_end_the_rest(rig: &Rig) {
+    let mut first = rig.subscribe(source(), 3).await;
+    rig.publish(steps(0..4)).await;
+    let (_, held) = id_of_next(&mut first).await;
+    first.cease().await;
+    assert!(!first.subscribed());
+    assert!(timeout(BOUND, first.next()).await.expect("an end in time").is_none());
+    let mut second = rig.subscribe(source(), 10).await;
+    let mut others = take(&mut second, 3).await;
+    others.sort();
+    assert_eq!(others, ["m1", "m2", "m3"]);
+    assert!(held.acker.ack().await, "what it has given can still be ended");
+    first.close().await;
+    nothing_comes(&mut second).await;
+    let broker = rig.broker();
+    until("one consumer", BOUND, || async { broker.depth(&work()).await.unwrap().consumers == 1 })
+        .await;
+}
+
 pub async fn a_dead_letter_goes_to_the_dead_steps(rig: &Rig) {
     let mut subscription = rig.subscribe(source(), 1).await;
     let mut dead = rig.subscribe(Source::DeadSteps, 1).await;

@@ -222,6 +222,42 @@ async fn a_start_without_a_broker_says_why() {
     }
 }
 
+/// Counts the threads of the AMQP library in this process.
+fn library_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("lapin-io-loop")).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tries_of_a_broker_that_only_listens_do_not_pile_up() {
+    let before = library_threads();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("amqp://{}/", listener.local_addr().unwrap());
+    let (accepted, tries) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // As a frozen broker does: the connection is there, and nothing is said.
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = listener.accept() {
+            held.push(stream);
+            if accepted.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    let broker = RabbitBroker::connect(RabbitSettings::parse(&url).unwrap(), None).await.unwrap();
+    let mut made = 0;
+    until("a second try of both connections", BOUND * 2, || {
+        made += tries.try_iter().count();
+        let enough = made >= 4;
+        async move { enough }
+    })
+    .await;
+    assert!(library_threads() <= before + 2, "only the first tries may be left");
+    drop(broker);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_does_not_wait_subscribes_later() {
     let settings = RabbitSettings::parse("amqp://127.0.0.1:1/").unwrap();

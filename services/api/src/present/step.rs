@@ -17,9 +17,6 @@ use super::hold;
 use super::text::plain;
 use crate::reads::Base;
 
-/// What an attempt may overrun its end by before its claim dies; renewals never go beyond.
-const OVERRUN: Span = Span::from_secs(30);
-
 /// Everything about one step that its view shows.
 pub(crate) struct Parts<'a> {
     pub base: &'a Base,
@@ -87,13 +84,24 @@ pub(crate) fn open_hold<'a>(phase: &Phase, finally: bool, state: &'a Record) -> 
     }
 }
 
-/// Says whether a heartbeat is overdue: two of the three that fit into a claim are missing.
+/// Says whether a heartbeat is overdue, the worker's own or a sign of life of its handler.
 pub(crate) fn is_stalled(claim: &Claim, now: Time) -> bool {
-    let last_third = match claim.expires_at == claim.ends_at.after(OVERRUN) {
-        true => 0, // the claim was cut short; its length says nothing about the last beat
-        false => claim.length.0 / 3,
-    };
-    now.0 >= claim.expires_at.0.saturating_sub_unsigned(last_third)
+    now >= worker_overdue_at(claim) || handler_overdue_at(claim).is_some_and(|at| at <= now)
+}
+
+/// Gives when the worker's heartbeat is overdue: an interval and a half after the last one.
+fn worker_overdue_at(claim: &Claim) -> Time {
+    if claim.is_cut() {
+        return claim.expires_at; // its length says nothing about the last beat
+    }
+    let beat_at = Time(claim.expires_at.0.saturating_sub_unsigned(claim.length.0));
+    beat_at.after(Span(claim.interval().0 * 3 / 2))
+}
+
+/// Gives when a sign of life of the handler is overdue: its time, and what a heartbeat that
+/// tells of it may take.
+pub(crate) fn handler_overdue_at(claim: &Claim) -> Option<Time> {
+    claim.silent_at().map(|silent_at| silent_at.after(claim.interval()))
 }
 
 /// Gives the number of the last attempt that started; 0 before the first.
@@ -164,7 +172,10 @@ pub(crate) fn view(parts: Parts<'_>) -> StepView {
             .map(ToString::to_string),
         waiting_for: waiting_for.filter(|_| word == StepState::Ready),
         stalled: claim.as_ref().is_some_and(|claim| is_stalled(claim, now)),
-        summary: claim.as_ref().and_then(|claim| claim.details.as_deref()).map(plain),
+        summary: match &claim {
+            Some(claim) => claim.details.as_deref().map(plain),
+            None => record.details.as_deref().map(plain),
+        },
         failure: record.failure.as_ref().map(failure),
         hold: open_hold(phase, definition.finally, &record)
             .map(|open| hold::view(base, Some(&plan.id), open)),
@@ -243,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_is_overdue_in_the_last_third() {
+    fn a_heartbeat_is_overdue_after_an_interval_and_a_half() {
         let claim = Claim {
             worker: WorkerId::new("w").unwrap(),
             principal: Principal::local(),
@@ -254,9 +265,19 @@ mod tests {
             ends_at: Time(1_000_000),
             length: Span::from_secs(30),
             details: None,
+            heard_at: None,
+            heartbeat: None,
         };
-        assert!(!is_stalled(&claim, Time(19_999)));
-        assert!(is_stalled(&claim, Time(20_000)));
+        assert!(!is_stalled(&claim, Time(14_999)));
+        assert!(is_stalled(&claim, Time(15_000)));
+        let watched = Claim {
+            expires_at: Time(60_000),
+            heard_at: Some(Time(10_000)),
+            heartbeat: Some(Span::from_secs(18)),
+            ..claim.clone()
+        };
+        assert!(!is_stalled(&watched, Time(36_999)), "its worker was heard at 30 s");
+        assert!(is_stalled(&watched, Time(37_000)), "its handler was not");
         let cut = Claim { ends_at: Time(0), ..claim };
         assert!(!is_stalled(&cut, Time(29_999)));
         assert!(is_stalled(&cut, Time(30_000)));

@@ -35,6 +35,7 @@ pub(crate) fn view(survey: &Survey) -> TaskView {
         goal: meta.goal.clone(),
         state: state(header.state),
         stalled: is_stalled(survey),
+        waiting_for: survey.waiting_for,
         owner: meta.owner.to_string(),
         labels: meta.labels.clone(),
         created_at: header.created_at.rfc3339(),

@@ -5,6 +5,9 @@ use std::time::Duration;
 use axum::body::{Body, BodyDataStream};
 use futures::StreamExt;
 use serde_json::json;
+use standfast_domain::commit::{Commit, Scope};
+use standfast_domain::ids::TaskId;
+use standfast_engine::ports::Load;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -160,4 +163,56 @@ async fn serving_ends_with_its_streams() {
     serving.await.unwrap().unwrap();
     stream.read_to_string(&mut text).await.unwrap();
     assert!(text.contains("retry: 2000") && !text.contains("event: ended"), "{text}");
+}
+
+/// Changes a stored record behind the engine's back.
+async fn tamper(world: &World, task: &str, field: &str, from: &str, to: &str) {
+    let scope = Scope::Task(TaskId::parse(task).unwrap());
+    let load = Load { scope: scope.clone(), fields: vec![field.to_owned()] };
+    let (_, records) = world.api.engine().store().load(&[load]).await.unwrap();
+    let stored = records.into_iter().flatten().next().flatten().expect(field);
+    let text = String::from_utf8(stored.bytes).unwrap();
+    assert!(text.contains(from), "{text}");
+    let commit = Commit {
+        id: world.api.engine().commit_id(),
+        scope,
+        guards: Vec::new(),
+        writes: vec![(field.to_owned(), Some(text.replace(from, to).into_bytes()))],
+        first_event: 0,
+        events: Vec::new(),
+        indexes: Vec::new(),
+        returns: Vec::new(),
+    };
+    assert!(world.api.engine().commit_raw(commit).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_changed_input_definition_or_plan_is_found_and_named() {
+    for (field, from, to, said) in [
+        ("with/b/1", "drink", "drunk", "the resolved input of step `b`"),
+        ("out/a/1", "drink", "drunk", "the output of step `a`"),
+        ("def/x", "old", "new", "a definition that `a` added (of x)"),
+        ("needs/x/0", "\"a\"", "\"b\"", "a definition that `a` added (of x)"),
+        ("def/b", "echo", "ecco", "the plan (`meta`, or a step's definition)"),
+        ("meta", "bar", "pub", "the plan (`meta`, or a step's definition)"),
+    ] {
+        let world = World::open().await;
+        let mut plan = chain(&["a", "b"]);
+        plan["goal"] = json!("bar");
+        plan["steps"][1]["with"] = json!({"in": "${{ steps.a.output }}"});
+        let task = world.submit(&plan).await;
+        let claim = world.claim().await;
+        let then = json!([{"id": "x", "uses": "echo", "with": {"in": "old"}}]);
+        let outcome = json!({"status": "succeeded", "output": "drink", "then": then});
+        world.complete(&claim, outcome).await;
+        let claim = world.claim().await;
+        world.complete(&claim, json!({"status": "succeeded"})).await;
+        let path = format!("/v1/tasks/{task}/verify");
+        assert_eq!(world.get(&path).await.json()["ok"], true, "{}", world.get(&path).await.json());
+        tamper(&world, &task, field, from, to).await;
+        let report = world.get(&path).await.json();
+        assert_eq!(report["ok"], false, "{field}: {report}");
+        let message = report["fault"]["message"].as_str().unwrap();
+        assert!(message.contains(said), "{field}: {message}");
+    }
 }

@@ -152,3 +152,33 @@ async fn steps_come_in_the_order_of_the_plan_with_finally_last() {
     let answer = world.get(&format!("/v1/tasks/{other}/steps?limit=2{cursor}")).await;
     assert_eq!(answer.problem(), "bad_cursor");
 }
+
+#[tokio::test]
+async fn a_stop_of_a_task_whose_end_is_decided_is_refused_and_says_so() {
+    let world = World::open().await;
+    let mut plan = chain(&["a"]);
+    plan["finally"] = json!([{"id": "tidy", "uses": "echo"}]);
+    plan["deadline"] = json!({"in": "1h", "then": "fail"});
+    let task = world.submit(&plan).await;
+    let path = format!("/v1/tasks/{task}");
+    assert!(world.get(&path).await.json()["deadline"].is_string());
+    let claim = world.claim().await;
+    world.complete(&claim, json!({"status": "succeeded", "output": {}})).await;
+    let last = world.claim().await;
+    assert_eq!(last["step"], "tidy");
+    for (path, body) in [
+        (format!("{path}/stop"), json!({"mode": "halt"})),
+        (format!("{path}/steps/a/answers"), json!({"answer": "stop"})),
+    ] {
+        let refused = world.post(&path, &body).await;
+        assert_eq!((refused.status.as_u16(), refused.problem().as_str()), (409, "not_applicable"));
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(
+            detail.contains("it will be completed once its `finally` steps are done"),
+            "{detail}"
+        );
+    }
+    assert_eq!(world.get(&path).await.json()["deadline"], serde_json::Value::Null);
+    world.complete(&last, json!({"status": "succeeded", "output": {}})).await;
+    assert_eq!(world.get(&path).await.json()["state"], "completed");
+}

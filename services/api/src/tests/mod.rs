@@ -1,6 +1,7 @@
 //! Drives the router over the embedded store, request by request.
 
 mod access;
+mod attempts;
 mod history;
 mod listing;
 mod strange;

@@ -248,3 +248,52 @@ async fn the_middle_of_a_long_log_comes_from_the_blobs() {
         assert_eq!((&page["next_offset"], &page["dropped_bytes"]), (&json!(next), &json!(dropped)));
     }
 }
+
+#[tokio::test]
+async fn steps_of_other_handlers_hide_none_behind_them() {
+    let world = World::open().await;
+    world
+        .post(
+            "/v1/workers",
+            &json!({"worker": "o", "queues": ["default"], "handlers": [{"name": "other"}]}),
+        )
+        .await;
+    let step = |n: usize| json!({"id": format!("s{n}"), "uses": "other"});
+    let steps: Vec<Value> = (0..520).map(step).collect();
+    world.submit(&json!({"kind": "k", "steps": steps})).await;
+    let task = world.submit(&chain(&["a"])).await;
+    let ready = async || {
+        let queue = standfast_domain::ids::Queue::new("default").unwrap();
+        let (first, more) = world.api.claims().ready(&queue, "", 500).await.unwrap();
+        let more = more?;
+        Some(first.len() + world.api.claims().ready(&queue, &more, 500).await.unwrap().0.len())
+    };
+    while ready().await != Some(521) {
+        tokio::task::yield_now().await; // roots are opened in several commits
+    }
+    let claim = world.claim().await;
+    assert_eq!((&claim["task"], &claim["step"]), (&json!(task), &json!("a")));
+}
+
+#[tokio::test]
+async fn an_added_step_may_name_the_plans_folder_only_where_the_task_has_one() {
+    let world = World::open().await;
+    for (folder, state) in [(None, "failed"), (Some("/plans"), "succeeded")] {
+        let mut plan = chain(&["a"]);
+        plan["steps"][0]["on_failure"] = json!("continue");
+        let mut body = json!({"plan": plan});
+        if let Some(folder) = folder {
+            body["plan_dir"] = json!(folder);
+        }
+        let task = world.submit(&body).await;
+        let claim = world.claim().await;
+        let then = json!([{"id": "x", "uses": "echo", "with": {"in": "${{ plan.dir }}"}}]);
+        world.complete(&claim, json!({"status": "succeeded", "then": then})).await;
+        let step = world.get(&format!("/v1/tasks/{task}/steps/a")).await.json();
+        assert_eq!(step["state"], state, "{step}");
+        if folder.is_none() {
+            let message = step["failure"]["message"].as_str().unwrap();
+            assert!(message.contains("plan.dir"), "{message}");
+        }
+    }
+}

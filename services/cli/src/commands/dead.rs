@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use standfast_brokers::rabbitmq::{Pick, REJECTED_LIST_MAX, RabbitBroker, RejectedMessage};
+use standfast_brokers::rabbitmq::{
+    DELIVERY_LIMIT, Pick, REJECTED_LIST_MAX, RabbitBroker, RejectedMessage,
+};
 use standfast_domain::time::Time;
 use standfast_engine::ports::BrokerError;
 use standfast_protocol::problem::Problem;
@@ -132,11 +134,18 @@ fn table(messages: &[RejectedMessage], look: &Look) -> Vec<String> {
     table.lines(look)
 }
 
-/// Gives the sentence of a problem, or the broker's own word.
+/// Gives the sentence of a problem, or what the broker's own word means.
 fn why(reason: &str) -> String {
-    match serde_json::from_str::<Problem>(reason) {
-        Ok(problem) => problem.to_string(),
-        Err(_) => reason.to_owned(),
+    if let Ok(problem) = serde_json::from_str::<Problem>(reason) {
+        return problem.to_string();
+    }
+    match reason {
+        "delivery_limit" => {
+            format!("{DELIVERY_LIMIT} deliveries ended without an answer (delivery_limit)")
+        }
+        "maxlen" => "the queue had no room for it (maxlen)".to_owned(),
+        "expired" => "nobody took it in time (expired)".to_owned(),
+        other => other.to_owned(),
     }
 }
 

@@ -41,15 +41,16 @@ pub struct SchedulerArgs {
 pub async fn execute(args: SchedulerArgs) -> Result<Exit, Failure> {
     let mut process = Process::start(&args.installation, Some(BROKER_WAIT), false).await?;
     let parts = &process.parts;
+    let settings = Settings { claim_length: args.claim_length, ..Settings::new(process_id("s")) };
+    let scheduler = Scheduler::new(parts.engine.clone(), parts.blobs.clone(), settings);
     let intake = Intake {
         engine: parts.engine.clone(),
         tokens: parts.tokens.clone(),
         registry: parts.registry.clone(),
         handlers: Arc::new(parts.handlers.clone()),
         retention: args.retain.retain,
+        gauges: scheduler.gauges().intake.clone(),
     };
-    let settings = Settings { claim_length: args.claim_length, ..Settings::new(process_id("s")) };
-    let scheduler = Scheduler::new(parts.engine.clone(), parts.blobs.clone(), settings);
     process.watched.scheduler = Some(scheduler.gauges());
     process.watch().await?;
     tracing::info!("the scheduler works");

@@ -12,7 +12,6 @@ use standfast_worker::{EnvironmentSecrets, Settings, Worker};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::wiring::brokers;
 use crate::wiring::embedded::process_id;
 use crate::wiring::processes::{InstallationArgs, Process};
 
@@ -100,6 +99,6 @@ pub async fn execute(args: WorkerArgs) -> Result<Exit, Failure> {
     process.watched.worker = Some(worker.gauges());
     process.watch().await?;
     let worked = worker.run(process.shutdown.clone(), process.hurry.clone()).await;
-    worked.map_err(brokers::failure)?;
+    worked.map_err(|error| Failure::new(format!("failed to {error}")))?;
     Ok(process.end().await)
 }

@@ -17,6 +17,7 @@ pub fn task(id: &str, state: TaskState) -> TaskView {
             .to_owned(),
         state,
         stalled: false,
+        waiting_for: None,
         owner: "user:local".to_owned(),
         labels: Default::default(),
         created_at: "2026-11-29T13:00:00.000Z".to_owned(),

@@ -31,10 +31,13 @@ pub fn table(tasks: &[TaskView], look: &Look) -> Vec<String> {
     table.lines(look)
 }
 
-/// Writes the state; beside it, that a heartbeat is overdue.
+/// Writes the state; beside it, that a heartbeat is overdue, or why no step starts.
 fn state(task: &TaskView) -> String {
-    let stalled = if task.stalled { ", stalled" } else { "" };
-    format!("{}{stalled}", task.state)
+    match (task.stalled, task.waiting_for) {
+        (true, _) => format!("{}, stalled", task.state),
+        (false, Some(reason)) => format!("{}, {}", task.state, reason.as_str()),
+        (false, None) => task.state.to_string(),
+    }
 }
 
 /// Writes the state with its reason, such as `blocked: failures`.
@@ -48,6 +51,8 @@ fn state_and_reason(task: &TaskView) -> String {
 
 #[cfg(test)]
 mod tests {
+    use standfast_protocol::steps::WaitingFor;
+
     use super::*;
     use crate::look::samples::{pipe, terminal};
     use crate::show::samples;
@@ -59,7 +64,9 @@ mod tests {
         stalled.goal = "日本語の目標 with an \u{1b}[31mescape and many words that go on".to_owned();
         let mut blocked = samples::task("t2c-81hx0q0000000", TaskState::Blocked);
         blocked.holds = vec![samples::hold("pay", "uncertain_effect")];
-        vec![stalled, blocked, samples::task("t00-0000000000000", TaskState::Completed)]
+        let mut lonely = samples::task("t11-5x0c7wn2k9d4e", TaskState::Queued);
+        lonely.waiting_for = Some(WaitingFor::NoWorker);
+        vec![stalled, lonely, blocked, samples::task("t00-0000000000000", TaskState::Completed)]
     }
 
     #[test]

@@ -125,7 +125,8 @@ async fn entries(engine: &Engine) -> Vec<DoctorCheck> {
         Ok(queues) => queues,
         Err(error) => return vec![fault("indexes", stores::failure(error))],
     };
-    let fixed = [index::TASKS, index::TIMERS, index::EXPIRIES, index::WORK, index::CLAIMS];
+    let fixed =
+        [index::TASKS, index::TIMERS, index::EXPIRIES, index::WORK, index::CLAIMS, index::OUTBOX];
     let names = fixed.into_iter().map(str::to_owned).chain(queues.iter().map(ready_index));
     let mut checks = Vec::new();
     for name in names {

@@ -15,6 +15,9 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::failure::Failure;
 use crate::text;
 
+/// The AMQP library's name in a filter.
+const LIBRARY: &str = "lapin";
+
 /// What may be typed about it.
 #[derive(Args, Clone, Debug)]
 pub struct LogArgs {
@@ -36,9 +39,18 @@ enum Format {
     Json,
 }
 
+/// Adds what is not logged unless it is asked for by name: the AMQP library reports each failed
+/// try of a connection several times, and the adapter over it says once that the broker is away.
+fn filter(asked: &str) -> String {
+    match asked.contains(LIBRARY) {
+        true => asked.to_owned(),
+        false => format!("{asked},{LIBRARY}=off"),
+    }
+}
+
 /// Starts logging.
 pub fn start(args: &LogArgs) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(&args.log)
+    let filter = EnvFilter::try_new(filter(&args.log))
         .map_err(|error| Failure::usage(format!("`--log {}`: {error}", args.log)))?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
     let subscriber = subscriber.with_writer(std::io::stderr);
@@ -69,5 +81,16 @@ where
         let mut record = String::new();
         self.0.format_event(context, Writer::new(&mut record), event)?;
         writeln!(writer, "{}", text::plain(record.trim_end()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_amqp_library_is_silent_unless_it_is_named() {
+        assert_eq!(filter("info"), "info,lapin=off");
+        assert_eq!(filter("warn,lapin=debug"), "warn,lapin=debug");
     }
 }

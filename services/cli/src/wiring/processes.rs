@@ -21,6 +21,9 @@ use super::watch::Watched;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
+/// How long an ending process waits for the confirms of what it sends; the sweep sends the rest.
+const OUTBOX_CLOSES: Duration = Duration::from_secs(2);
+
 /// Where operators ask.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct AdminArgs {
@@ -113,6 +116,7 @@ impl Process {
             // A panic there was reported by the runtime.
             let _ = task.await;
         }
+        self.parts.engine.close_outbox(OUTBOX_CLOSES).await;
         Exit::Completed
     }
 }

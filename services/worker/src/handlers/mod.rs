@@ -4,6 +4,8 @@
 
 mod fields;
 mod log;
+mod outside;
+mod pulse;
 mod secrets;
 mod strict_json;
 
@@ -11,6 +13,8 @@ pub mod exec;
 pub mod http;
 
 pub use log::{LogLimits, LogPiece, LogSink, LogSnapshot, LogSource};
+pub use outside::{Effect, Intents, MaySend, Sent};
+pub use pulse::{Pulse, Untold};
 pub use secrets::{Masker, NamedSecrets, SecretFault, Secrets};
 
 use std::path::PathBuf;
@@ -52,8 +56,15 @@ pub struct Job {
     pub cancel: CancellationToken,
     /// Takes the attempt's log, readable while the attempt runs.
     pub log: LogSink,
+    /// What the attempt before last said of its progress, in the same round.
+    pub last_details: Option<String>,
+    /// Takes the handler's signs of life; a step's `timeout.heartbeat` is the longest time
+    /// without one.
+    pub pulse: Pulse,
     /// Gives the values of `${{ secrets.NAME }}` at the moment they are used.
     pub secrets: Arc<dyn Secrets>,
+    /// What the step changes outside, if it declares that it does: asked before it is sent.
+    pub effect: Option<Arc<Effect>>,
 }
 
 /// Code that a step can name in `uses`.
@@ -105,6 +116,8 @@ pub struct Success {
     pub checkpoint: Option<String>,
     /// Steps that the handler proposes to add.
     pub then: Vec<Value>,
+    /// True if nothing ran: the output is the receipt of what an earlier attempt has sent.
+    pub kept: bool,
 }
 
 /// Why an attempt failed.
@@ -120,6 +133,8 @@ pub struct Failure {
     pub output: Option<Value>,
     /// What the attempt cost all the same, in micro-dollars.
     pub cost_usd_micros: u64,
+    /// What is known of the step's effect.
+    pub sent: Sent,
 }
 
 /// The kinds of failure; retries look at nothing else.
@@ -171,7 +186,14 @@ impl Failure {
     /// Makes a failure that is only a class and a message; long messages are cut.
     pub fn new(class: Class, message: impl Into<String>) -> Self {
         let message = shorten(&message.into(), MESSAGE_BYTES_MAX);
-        Self { class, message, retry_after: None, output: None, cost_usd_micros: 0 }
+        Self {
+            class,
+            message,
+            retry_after: None,
+            output: None,
+            cost_usd_micros: 0,
+            sent: Sent::Unknown,
+        }
     }
 
     /// Adds what is known of the attempt.
@@ -206,7 +228,7 @@ fn shorten(text: &str, bytes_max: usize) -> String {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 #[cfg(test)]
 mod tests {

@@ -3,12 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use serde_json::Value;
+use standfast_domain::record::EffectClass;
 use tokio_util::sync::CancellationToken;
 
-use super::{Class, Failure, Job, LogLimits, LogSink, Report, SecretFault, Secrets, Success};
+use super::{
+    Class, Effect, Failure, Intents, Job, LogLimits, LogSink, MaySend, Pulse, Report, SecretFault,
+    Secrets, Success,
+};
 
 /// Secrets of a fixed list.
 pub(super) struct Fixed(BTreeMap<String, String>);
@@ -27,7 +33,7 @@ impl Secrets for Fixed {
 }
 
 /// A job in a directory, with a minute of time and two secrets.
-pub(super) fn job(directory: &Path, input: Value) -> Job {
+pub(crate) fn job(directory: &Path, input: Value) -> Job {
     Job {
         task: "t07-4k9v2mq8r5x1c".to_owned(),
         step: "draft".to_owned(),
@@ -39,8 +45,39 @@ pub(super) fn job(directory: &Path, input: Value) -> Job {
         deadline: Duration::from_secs(60),
         cancel: CancellationToken::new(),
         log: LogSink::new(LogLimits::default(), None),
+        last_details: None,
+        pulse: Pulse::default(),
         secrets: Fixed::new(&[("TOKEN", "hunter2-hunter2"), ("PIN", "8471-2233")]),
+        effect: None,
     }
+}
+
+/// Intents that are answered as a test says, and counted.
+pub(super) struct Told {
+    pub answer: Box<dyn Fn() -> MaySend + Send + Sync>,
+    pub asked: AtomicU32,
+}
+
+#[async_trait]
+impl Intents for Told {
+    async fn may_send(&self, _: Duration) -> MaySend {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        (self.answer)()
+    }
+}
+
+/// An effect whose intents are answered so.
+pub(super) fn effect(
+    class: EffectClass,
+    answer: impl Fn() -> MaySend + Send + Sync + 'static,
+) -> (Arc<Effect>, Arc<Told>) {
+    let told = Arc::new(Told { answer: Box::new(answer), asked: AtomicU32::new(0) });
+    (Arc::new(Effect::new(class, "t1/pay/main/1".to_owned(), told.clone())), told)
+}
+
+/// The answer that lets an effect be sent.
+pub(super) fn now() -> MaySend {
+    MaySend::Before(Instant::now() + Duration::from_secs(10))
 }
 
 #[track_caller]

@@ -19,6 +19,7 @@ use tokio::time::{Instant, interval, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::counters::Counts;
+use super::probe;
 use super::settings::{CALL_BOUND, RabbitSettings};
 
 /// First and longest pause between two attempts. The first is short, since most losses are a
@@ -26,9 +27,9 @@ use super::settings::{CALL_BOUND, RabbitSettings};
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A connection that lived this long starts the pauses anew; one that dies at once does not.
-const STABLE: Duration = Duration::from_secs(5);
-/// Longest wait for the broker's greeting and the log-in.
-const HANDSHAKE_BOUND: Duration = Duration::from_secs(20);
+pub(crate) const STABLE: Duration = Duration::from_secs(5);
+/// Longest wait for the broker's greeting and the log-in: RabbitMQ itself allows that long.
+const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
 /// How often the connection's state is looked at, should an event have been missed.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Longest wait for a polite goodbye.
@@ -100,6 +101,24 @@ impl Link {
         found.live.clone()
     }
 
+    /// Waits without end for a connection that the broker reads from; none once the loop has
+    /// ended.
+    pub(crate) async fn unblocked(&self) -> Option<Live> {
+        let mut state = self.state.clone();
+        let open = |state: &LinkState| state.live.is_some() && state.blocked.is_none();
+        let found = state.wait_for(open).await.ok()?;
+        found.live.clone()
+    }
+
+    /// Waits until the connection of a generation is lost or another has come.
+    pub(crate) async fn after(&self, generation: u64) {
+        let mut state = self.state.clone();
+        let other = |state: &LinkState| {
+            state.live.as_ref().is_none_or(|live| live.generation != generation)
+        };
+        let _ = state.wait_for(other).await; // the loop's end is one too
+    }
+
     /// Waits for a connection until `deadline`.
     pub(crate) async fn by(&self, deadline: Instant) -> Result<Live, BrokerError> {
         match timeout_at(deadline, self.wait()).await {
@@ -158,9 +177,11 @@ async fn keep(
 ) {
     let mut pauses = Pauses::new();
     let mut warned = false;
-    let mut ever = false;
+    let (mut ever, mut again) = (false, false);
     loop {
-        match open(&settings, purpose).await {
+        let opened = open(&settings, purpose, again).await;
+        again = true;
+        match opened {
             Ok(connection) => {
                 if ever {
                     counts.reconnections.add(1);
@@ -189,18 +210,33 @@ async fn keep(
     }
 }
 
-async fn open(settings: &RabbitSettings, purpose: &str) -> Result<Connection, LinkFault> {
+/// Opens a connection. A try that is not the first asks for the greeting beforehand: a log-in
+/// that is never answered cannot be called off, its thread and its socket stay, and a broker that
+/// hangs for a day would collect thousands of them.
+async fn open(
+    settings: &RabbitSettings,
+    purpose: &str,
+    again: bool,
+) -> Result<Connection, LinkFault> {
+    if again {
+        match timeout(HANDSHAKE_BOUND, probe::greeting(settings)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(unreached(settings, &error)),
+            Err(_) => return Err(silent(settings)),
+        }
+    }
     let name = format!("{} {purpose}", settings.names.exchange());
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let attempt = Connection::connect_uri(settings.uri.clone(), properties);
     match timeout(HANDSHAKE_BOUND, attempt).await {
         Ok(Ok(connection)) => Ok(connection),
         Ok(Err(error)) => Err(fault_of(settings, &error)),
-        Err(_) => Err(LinkFault {
-            text: format!("{} gave no answer to the log-in", settings.place()),
-            refused: false,
-        }),
+        Err(_) => Err(silent(settings)),
     }
+}
+
+fn silent(settings: &RabbitSettings) -> LinkFault {
+    LinkFault { text: format!("{} gave no answer to the log-in", settings.place()), refused: false }
 }
 
 /// Says in whole words why the broker was not reached, and whether it said no.
@@ -223,17 +259,19 @@ fn fault_of(settings: &RabbitSettings, error: &lapin::Error) -> LinkFault {
             ),
             refused: true,
         },
-        ErrorKind::IOError(fault) => {
-            let text = fault.to_string();
-            let text = if text.contains("lookup address") || text.contains("resolve") {
-                format!("the host `{}` is unknown: {text}", settings.host())
-            } else {
-                format!("{place}: {text}")
-            };
-            LinkFault { text, refused: false }
-        }
+        ErrorKind::IOError(fault) => unreached(settings, fault),
         _ => LinkFault { text: format!("{place}: {error}"), refused: false },
     }
+}
+
+fn unreached(settings: &RabbitSettings, error: &std::io::Error) -> LinkFault {
+    let text = error.to_string();
+    let text = if text.contains("lookup address") || text.contains("resolve") {
+        format!("the host `{}` is unknown: {text}", settings.host())
+    } else {
+        format!("{}: {text}", settings.place())
+    };
+    LinkFault { text, refused: false }
 }
 
 /// Shows a connection to all who wait and watches it until it ends; gives the reason.

@@ -13,16 +13,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions};
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions,
+};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Consumer};
 use standfast_engine::ports::{Acker, BrokerError, Delivery, Source, Subscription};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::connection::{Link, Pauses, channel};
+use super::connection::{Link, Pauses, STABLE, channel};
 use super::counters::Counts;
 use super::settings::{CALL_BOUND, Names, short};
 use super::topology;
@@ -42,19 +44,20 @@ pub(crate) struct Context {
 /// Deliveries between the task and the subscription's owner. The prefetch bounds it.
 #[derive(Default)]
 struct Inbox {
-    arrived: Mutex<VecDeque<Delivery>>,
+    /// Each with its acker once more, for giving it back.
+    arrived: Mutex<VecDeque<(Delivery, lapin::Acker)>>,
     news: Notify,
     subscribed: AtomicBool,
     ended: AtomicBool,
 }
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Delivery>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Delivery, lapin::Acker)>> {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, delivery: Delivery) {
-        self.lock().push_back(delivery);
+    fn put(&self, delivery: Delivery, acker: lapin::Acker) {
+        self.lock().push_back((delivery, acker));
         self.news.notify_one();
     }
 
@@ -70,10 +73,18 @@ impl Inbox {
     }
 }
 
+/// What a subscription's owner wants of its task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Wish {
+    Take,
+    Cease,
+    Close,
+}
+
 pub(crate) struct RabbitSubscription {
     inbox: Arc<Inbox>,
-    /// Dropping it, or a true value, ends the task.
-    stop: watch::Sender<bool>,
+    /// Dropping it ends the task, as [`Wish::Close`] does.
+    stop: watch::Sender<Wish>,
     task: Option<JoinHandle<()>>,
 }
 
@@ -85,7 +96,7 @@ pub(crate) async fn subscribe(
     prefetch: u16,
 ) -> Result<RabbitSubscription, BrokerError> {
     let inbox = Arc::new(Inbox::default());
-    let (stop, stopped) = watch::channel(false);
+    let (stop, stopped) = watch::channel(Wish::Take);
     let (first, outcome) = oneshot::channel();
     let task = Task {
         queue: context.names.source(&source),
@@ -108,7 +119,7 @@ pub(crate) async fn subscribe(
 impl Subscription for RabbitSubscription {
     async fn next(&mut self) -> Option<Delivery> {
         loop {
-            if let Some(delivery) = self.inbox.lock().pop_front() {
+            if let Some((delivery, _)) = self.inbox.lock().pop_front() {
                 return Some(delivery);
             }
             if self.inbox.ended.load(Ordering::Acquire) {
@@ -122,8 +133,18 @@ impl Subscription for RabbitSubscription {
         self.inbox.subscribed.load(Ordering::Acquire)
     }
 
+    async fn cease(&mut self) {
+        let _ = self.stop.send(Wish::Cease);
+        let ended = async {
+            while !self.inbox.ended.load(Ordering::Acquire) {
+                self.inbox.news.notified().await;
+            }
+        };
+        let _ = timeout(CALL_BOUND, ended).await; // a broker that is away has nothing to give back
+    }
+
     async fn close(&mut self) {
-        let _ = self.stop.send(true);
+        let _ = self.stop.send(Wish::Close);
         if let Some(task) = self.task.take() {
             let _ = timeout(CALL_BOUND, task).await;
         }
@@ -138,7 +159,7 @@ struct Task {
     queue: String,
     prefetch: u16,
     inbox: Arc<Inbox>,
-    stopped: watch::Receiver<bool>,
+    stopped: watch::Receiver<Wish>,
 }
 
 /// Why a consumer ended.
@@ -166,19 +187,23 @@ impl Task {
             };
             let Some(opened) = opened else { return };
             match opened {
-                Ok((channel, consumer)) => {
+                Ok((channel, mut consumer)) => {
                     self.subscribed(ever, warned);
                     answer(&mut first, Ok(()));
                     ever = true;
-                    pauses = Pauses::new();
-                    let ended = self.consume(consumer).await;
-                    self.inbox.lost();
-                    match ended {
-                        Ended::Asked => return hand_back(&channel).await,
+                    let since = Instant::now();
+                    match self.consume(&mut consumer).await {
+                        Ended::Asked => return self.end(&channel, consumer).await,
                         Ended::Lost(reason) => {
+                            self.inbox.lost();
                             warn!(queue = self.queue, %reason, "lost the subscription; retrying");
+                            self.lost(&reason);
                             warned = true;
                         }
+                    }
+                    // One that is ended again and again at once is not made at once.
+                    if since.elapsed() >= STABLE {
+                        pauses = Pauses::new();
                     }
                 }
                 Err(fault) => {
@@ -202,6 +227,12 @@ impl Task {
         if warned {
             info!(queue = self.queue, "subscribed again");
         }
+    }
+
+    /// Notes for health that the subscription is gone: with the reason, until it is back.
+    fn lost(&self, reason: &str) {
+        let text = format!("lost the subscription to `{}` ({reason}); retrying", self.queue);
+        self.faults().insert(self.queue.clone(), text);
     }
 
     /// Notes a failed attempt; logs the first of a row.
@@ -253,11 +284,38 @@ impl Task {
         )
     }
 
-    async fn consume(&mut self, mut consumer: Consumer) -> Ended {
+    /// Ends a live consumer. One that only ceases keeps its channel for the acks of what it has
+    /// given, until it is closed or the channel dies; what it has not given goes back.
+    async fn end(&mut self, channel: &Channel, mut consumer: Consumer) {
+        if *self.stopped.borrow() == Wish::Cease {
+            let cancel = channel.basic_cancel(consumer.tag(), BasicCancelOptions::default());
+            let _ = timeout(CALL_BOUND, cancel).await;
+            let given = std::mem::take(&mut *self.inbox.lock()).into_iter();
+            let mut left: Vec<lapin::Acker> = given.map(|(_, acker)| acker).collect();
+            // After its cancel the stream gives what had arrived, and ends.
+            while let Ok(Some(Ok(delivery))) = timeout(CALL_BOUND, consumer.next()).await {
+                left.push(delivery.acker);
+            }
+            for acker in left {
+                let requeue = acker.reject(BasicRejectOptions { requeue: true });
+                let _ = timeout(CALL_BOUND, requeue).await;
+            }
+            self.inbox.end();
+            let _ = self.stopped.wait_for(|wish| *wish == Wish::Close).await;
+        }
+        // A cancel alone would leave unacknowledged deliveries with the channel.
+        let Ok(text) = short("closed by its owner") else { return };
+        let _ = timeout(CALL_BOUND, channel.close(200, text)).await;
+    }
+
+    async fn consume(&mut self, consumer: &mut Consumer) -> Ended {
         loop {
             tokio::select! {
                 next = consumer.next() => match next {
-                    Some(Ok(delivery)) => self.inbox.put(self.delivery(delivery)),
+                    Some(Ok(delivery)) => {
+                        let acker = delivery.acker.clone();
+                        self.inbox.put(self.delivery(delivery), acker);
+                    }
                     Some(Err(error)) => return Ended::Lost(error.to_string()),
                     None => return Ended::Lost("the broker cancelled the consumer".to_owned()),
                 },
@@ -294,15 +352,9 @@ fn answer(
     }
 }
 
-/// Waits until the owner closes or drops the subscription.
-async fn asked(stopped: &mut watch::Receiver<bool>) {
-    let _ = stopped.wait_for(|stop| *stop).await;
-}
-
-/// Closes the channel: a cancel alone would leave unacknowledged deliveries with it.
-async fn hand_back(channel: &Channel) {
-    let Ok(text) = short("closed by its owner") else { return };
-    let _ = timeout(CALL_BOUND, channel.close(200, text)).await;
+/// Waits until the owner wants no more deliveries, or drops the subscription.
+async fn asked(stopped: &mut watch::Receiver<Wish>) {
+    let _ = stopped.wait_for(|wish| *wish >= Wish::Cease).await;
 }
 
 /// Shows headers as text; other types in their debug form.

@@ -59,3 +59,14 @@ pub struct RabbitCounters {
     /// Acknowledgements that did not reach the broker; those deliveries come again.
     pub acks_lost: u64,
 }
+
+/// What stands at the moment of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RabbitStanding {
+    /// The connection for publishing is open.
+    pub publishing: bool,
+    /// The connection for consuming is open.
+    pub consuming: bool,
+    /// The broker reads nothing from publishers: a memory or disk alarm.
+    pub blocked: bool,
+}

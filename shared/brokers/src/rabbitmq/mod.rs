@@ -9,6 +9,7 @@ mod consumer;
 mod counters;
 mod probe;
 mod publisher;
+mod pulse;
 mod rejected;
 mod settings;
 mod topology;
@@ -32,10 +33,12 @@ use self::consumer::{Context, Faults};
 use self::counters::Counts;
 use self::probe::Product;
 use self::publisher::{Outgoing, Publisher, Sent};
+use self::pulse::Pulse;
 use self::settings::short;
 use crate::limits::check_message;
 
 pub use self::counters::RabbitCounters;
+pub use self::counters::RabbitStanding;
 pub use self::rejected::Pick;
 pub use self::rejected::REASON_HEADER;
 pub use self::rejected::REJECTED_LIST_MAX;
@@ -58,6 +61,7 @@ const PERSISTENT: u8 = 2;
 pub struct RabbitBroker {
     settings: Arc<RabbitSettings>,
     publisher: Publisher,
+    pulse: Pulse,
     publishing: Link,
     consuming: Link,
     counts: Arc<Counts>,
@@ -81,6 +85,7 @@ impl RabbitBroker {
         let (consuming, consume_keeper) = Link::start(settings.clone(), "consume", counts.clone());
         let broker = Self {
             publisher: Publisher::start(publishing.clone(), counts.clone()),
+            pulse: Pulse::start(settings.clone(), publishing.clone()),
             settings,
             publishing,
             consuming,
@@ -101,6 +106,17 @@ impl RabbitBroker {
     /// Gives the counts since the start, for metrics.
     pub fn counters(&self) -> RabbitCounters {
         self.counts.read()
+    }
+
+    /// Gives what stands now, for metrics: whether it is connected for publishing and for
+    /// consuming, and whether the broker blocks publishers.
+    pub fn standing(&self) -> RabbitStanding {
+        let (publishing, consuming) = (self.publishing.state(), self.consuming.state());
+        RabbitStanding {
+            publishing: publishing.live.is_some(),
+            consuming: consuming.live.is_some(),
+            blocked: publishing.blocked.is_some(),
+        }
     }
 
     /// Gives the settings in use.
@@ -291,10 +307,13 @@ impl Broker for RabbitBroker {
         if let Some(reason) = &publishing.blocked {
             faults.push(format!("the broker blocks publishers ({reason}); free memory or disk"));
         }
+        let mute = publishing.live.as_ref().and_then(|live| self.pulse.fault(live.generation));
+        let connected = publishing.live.is_some() && publishing.blocked.is_none() && mute.is_none();
+        faults.extend(mute.map(|text| format!("publishing is not possible: {text}")));
         faults.extend(self.subscription_faults());
         BrokerHealth {
             product: self.product(consuming.live.as_ref().map(|live| live.generation)).await,
-            connected: publishing.live.is_some() && publishing.blocked.is_none(),
+            connected,
             blocked: publishing.blocked,
             faults,
         }

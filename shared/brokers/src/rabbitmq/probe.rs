@@ -42,7 +42,8 @@ pub(crate) async fn ask(settings: &RabbitSettings) -> Option<String> {
     })
 }
 
-async fn greeting(settings: &RabbitSettings) -> std::io::Result<Vec<u8>> {
+/// Reads the payload of the broker's greeting.
+pub(crate) async fn greeting(settings: &RabbitSettings) -> std::io::Result<Vec<u8>> {
     let runtime = lapin::runtime::default_runtime().map_err(std::io::Error::other)?;
     let mut stream = settings.uri.connect_async(&runtime).await?;
     stream.write_all(HELLO).await?;

@@ -28,6 +28,7 @@ use lapin::message::BasicReturnMessage;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
+use standfast_engine::crash;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -378,7 +379,9 @@ fn take_ready<F: Future>(pending: &mut FuturesUnordered<F>, ready: &mut Vec<F::O
 async fn publish(channel: &Channel, outgoing: Outgoing) -> lapin::Result<Confirmation> {
     let options = BasicPublishOptions { mandatory: true, immediate: false };
     let Outgoing { exchange, routing_key, properties, body } = outgoing;
-    channel.basic_publish(exchange, routing_key, options, &body, properties).await?.await
+    let confirm = channel.basic_publish(exchange, routing_key, options, &body, properties).await?;
+    crash::point("publish.sent");
+    confirm.await
 }
 
 fn key_of(outgoing: &Outgoing) -> Key {

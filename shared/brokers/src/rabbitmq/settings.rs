@@ -19,6 +19,11 @@ pub const PREFIX: &str = "standfast";
 /// declaring, counting, acknowledging. A healthy broker answers within milliseconds.
 pub const CALL_BOUND: Duration = Duration::from_secs(5);
 
+/// Bytes of the smallest frame that we work with, which is RabbitMQ's default: all headers of a
+/// message go into one, a rejected one's with its problem too, and a larger frame than agreed
+/// ends the connection.
+const FRAME_BYTES_MIN: u32 = 131_072;
+
 /// The query parameters that a URL may carry.
 const PARAMETERS: [&str; 5] =
     ["heartbeat", "frame_max", "channel_max", "connection_timeout", "auth_mechanism"];
@@ -51,6 +56,10 @@ impl RabbitSettings {
         }
         if uri.vhost.is_empty() {
             "/".clone_into(&mut uri.vhost);
+        }
+        if uri.query.frame_max.is_some_and(|bytes| (1..FRAME_BYTES_MIN).contains(&bytes)) {
+            let reason = format!("`frame_max` is at least {FRAME_BYTES_MIN}: headers fill a frame");
+            return Err(SettingsFault(reason));
         }
         match uri.query.heartbeat {
             None => uri.query.heartbeat = Some(HEARTBEAT_SECONDS),
@@ -160,6 +169,11 @@ impl Names {
         format!("{}.rejected", self.prefix)
     }
 
+    /// The queue that is never declared: what is published to it proves that publishing works.
+    pub(crate) fn pulse(&self) -> String {
+        format!("{}.pulse", self.prefix)
+    }
+
     pub(crate) fn source(&self, source: &Source) -> String {
         match source {
             Source::Steps(queue) => self.steps(queue),
@@ -201,6 +215,7 @@ mod tests {
         for (url, word) in [
             ("amqp://h/?heartbeats=3", "heartbeats"),
             ("amqp://h/?heartbeat=0", "heartbeat=0"),
+            ("amqp://h/?frame_max=8192", "131072"),
             ("http://h/", "scheme"),
             ("h:5672", "URL"),
         ] {

@@ -5,7 +5,6 @@ use crate::event::Change;
 use crate::hold::{Answer, Hold, HoldReason};
 use crate::ids::StepId;
 use crate::outcome::truncate;
-use crate::plan::OnFailure;
 use crate::record::{Ending, Key, NotLanded, Payload, Phase, Record, SkipReason, Status};
 use crate::refusal::{Halt, Refusal};
 use crate::view::View;
@@ -55,7 +54,7 @@ pub(super) fn decide(
         }
         (Some(step), Answer::Retry) => {
             changes.extend(retry(view, step, given)?);
-            changes.extend(unpause(view, step, hold.reason)?);
+            changes.extend(unpause(view, step)?);
         }
         (Some(step), Answer::Skip) => {
             let reason = SkipReason::Answer;
@@ -68,14 +67,14 @@ pub(super) fn decide(
                 | HoldReason::UncertainEffect
                 | HoldReason::EffectChanged => Change::StepSkipped { step: step.clone(), reason },
             });
-            changes.extend(unpause(view, step, hold.reason)?);
+            changes.extend(unpause(view, step)?);
         }
         (Some(step), Answer::Keep | Answer::SendAlso) => {
             changes.extend(after_change(view, step, &hold, answer, given)?);
         }
         // No hold of a task takes them, and those of a step were settled above.
         (None, Answer::Keep | Answer::SendAlso) | (_, Answer::Happened | Answer::NotHappened) => {}
-        (None, Answer::Retry) => changes.push(Change::TaskReleased { reason: hold.reason }),
+        (None, Answer::Retry) => changes.push(released(hold)),
         (None, Answer::Skip) if header.effects_owed > 0 => {
             let why = verify::owed(header.effects_owed);
             return Err(Refusal::NotApplicable { answer, why }.into());
@@ -83,7 +82,6 @@ pub(super) fn decide(
         (None, Answer::Skip) => {
             view.need([Key::Meta])?;
             let holds = view.gate()?.holds; // a task that ends has no use for the others either
-            let released = |hold: Hold| Change::TaskReleased { reason: hold.reason };
             changes.extend(holds.into_iter().map(released));
             changes.extend(verify::finish(view, Ending::Completed, given)?);
         }
@@ -193,8 +191,12 @@ fn after_change(
 /// Finds the hold that an answer is for.
 fn open_hold(view: &View, step: Option<&StepId>, answer: Answer) -> Result<Hold, Halt> {
     let Some(step) = step else {
-        let gate = view.gate()?;
-        return gate.holds.first().cloned().ok_or_else(|| {
+        let holds = view.gate()?.holds;
+        let takes = |hold: &&Hold| hold.reason.answers().contains(&answer);
+        // Its own first: those that steps made can also be answered at the step.
+        let own = holds.iter().filter(|hold| hold.by.is_none()).find(takes);
+        let hold = own.or_else(|| holds.iter().find(takes)).or(holds.first());
+        return hold.cloned().ok_or_else(|| {
             let why = "the task itself is not held; name the step that is, as TASK/STEP";
             Refusal::NotApplicable { answer, why: why.to_owned() }.into()
         });
@@ -248,12 +250,12 @@ fn ending(view: &View, answer: Answer) -> Result<Decision, Halt> {
 }
 
 /// A pause that a step's failure made ends with the answer to that step; one that something
-/// else made, such as the deadline, does not.
-fn unpause(view: &View, step: &StepId, reason: HoldReason) -> Result<Option<Change>, Halt> {
-    let pauses = view.definition(step)?.plan.on_failure == Some(OnFailure::Pause);
-    if !pauses || !matches!(reason, HoldReason::Failures | HoldReason::WorkerDied) {
-        return Ok(None);
-    }
-    let paused = view.gate()?.holds.iter().any(|hold| hold.reason == HoldReason::Paused);
-    Ok(paused.then_some(Change::TaskReleased { reason: HoldReason::Paused }))
+/// else made, such as the deadline or another step, does not.
+fn unpause(view: &View, step: &StepId) -> Result<Option<Change>, Halt> {
+    let holds = view.gate()?.holds;
+    Ok(holds.into_iter().find(|hold| hold.by.as_ref() == Some(step)).map(released))
+}
+
+fn released(hold: Hold) -> Change {
+    Change::TaskReleased { reason: hold.reason, by: hold.by }
 }

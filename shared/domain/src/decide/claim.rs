@@ -12,10 +12,6 @@ use crate::refusal::{Halt, Refusal};
 use crate::time::Span;
 use crate::view::{Attempt, View};
 
-/// What an attempt may overrun its end by before its claim dies: the worker ends it itself,
-/// and has to tell.
-pub const OVERRUN: Span = Span::from_secs(30);
-
 pub(super) struct Ask<'a> {
     pub step: &'a StepId,
     pub attempt: Option<u32>,
@@ -73,6 +69,8 @@ pub(super) fn claim(view: &View, ask: &Ask<'_>, given: &Given) -> Result<Decisio
         ends_at,
         length: ask.length,
         details: None,
+        heard_at: None,
+        heartbeat: definition.plan.timeout.heartbeat,
     };
     let claimed = Change::StepClaimed { step: step.clone(), claim };
     if header.started {
@@ -85,7 +83,7 @@ pub(super) fn claim(view: &View, ask: &Ask<'_>, given: &Given) -> Result<Decisio
 pub(super) fn renew(
     view: &View,
     at: &Attempt,
-    details: Option<String>,
+    (details, alive): (Option<String>, bool),
     given: &Given,
 ) -> Result<Decision, Halt> {
     view.need([Key::Gate, Key::Claim(at.step.clone())])?;
@@ -98,6 +96,8 @@ pub(super) fn renew(
     if !held {
         return Err(fenced().into());
     }
-    let expires_at = given.now.after(claim.length).min(claim.ends_at.after(OVERRUN));
-    Ok(Change::ClaimRenewed { step: at.step.clone(), expires_at, details }.into())
+    let heard_at = if alive { given.now } else { claim.heard_at() };
+    let most = Claim { heard_at: Some(heard_at), ..claim.clone() }.dies_at();
+    let expires_at = given.now.after(claim.length).min(most);
+    Ok(Change::ClaimRenewed { step: at.step.clone(), expires_at, details, heard_at }.into())
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Decision, Given, digest, effect, end_attempt, submit};
+use super::{Decision, Given, again, digest, effect, end_attempt, submit};
+use crate::digest::RecordsDigest;
 use crate::event::{ArtifactFact, Change};
 use crate::ids::StepId;
 use crate::outcome::{
@@ -173,7 +174,8 @@ fn succeed(
 }
 
 /// Adds steps to the plan: each needs the adding step and may need others that are new or
-/// settled. What the adding step's dependents wait for grows by them.
+/// settled. What the adding step's dependents wait for grows by them. Steps that it has added
+/// in an earlier round are taken as the same ones.
 fn add_steps(
     view: &View,
     by: &Definition,
@@ -194,10 +196,6 @@ fn add_steps(
     view.need(then.iter().map(|step| Key::Step(step.id.clone())))?;
     let new: BTreeSet<&StepId> = then.iter().map(|step| &step.id).collect();
     for step in then {
-        if view.get(&Key::Definition(step.id.clone()))?.is_some() {
-            let fault = format!("`then` adds step `{}`, which exists already", step.id);
-            return Ok(Err(fault));
-        }
         if let Some(OnFailure::Redo { step: from, .. }) = &step.on_failure
             && !graph::upstream(then, &step.id).contains(from)
         {
@@ -218,7 +216,7 @@ fn add_steps(
             }
         }
     }
-    Ok(Ok(addition(header.order_chunks, by, then, added)))
+    again::split(view, by, addition(header.order_chunks, by, then, added))
 }
 
 fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) -> Decision {
@@ -259,9 +257,9 @@ fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) 
         payloads.extend(submit::definition_records(base, &needs, waiting.collect()));
         facts.push((step.id.clone(), count(step.needs.len())));
     }
+    let definitions_sha256 = RecordsDigest::of(&payloads);
     let names: Vec<StepId> = then.iter().map(|step| step.id.clone()).collect();
     payloads.push((Key::Order(chunk), Record::Names(names)));
-    let definitions_sha256 = digest(&then);
     let added = Change::StepsAdded { by: by.plan.id.clone(), steps: facts, definitions_sha256 };
     Decision { changes: vec![added], payloads }
 }

@@ -366,5 +366,5 @@ fn unverify(view: &View, step: &StepId, name: &str) -> Result<Option<Change>, Ha
     }
     let reason = HoldReason::Verification;
     let held = view.gate()?.holds.iter().any(|hold| hold.reason == reason);
-    Ok(held.then_some(Change::TaskReleased { reason }))
+    Ok(held.then_some(Change::TaskReleased { reason, by: None }))
 }

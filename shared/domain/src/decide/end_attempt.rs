@@ -54,13 +54,32 @@ pub(super) fn expire(
     if !proven && claim.expires_at > given.now {
         return Ok(Decision::nothing()); // it was renewed
     }
+    let failure = if proven { silence(claim) } else { expiry(claim) };
+    after_failure(view, step, claim, &failure, 0, given)
+}
+
+/// Says how an attempt failed whose claim has expired: its worker fell silent, or went on with
+/// what it should have ended.
+fn expiry(claim: &Claim) -> Failure {
+    if !claim.is_cut() {
+        return silence(claim);
+    }
+    let silent = claim.silent_at().is_some_and(|silent| silent <= claim.ends_at);
+    let message = match claim.heartbeat.filter(|_| silent) {
+        Some(most) => format!("its handler gave no sign of life for {most}"),
+        None => "it was not done at the end of its time".to_owned(),
+    };
+    let message = format!("{message}, and worker {} did not end it", claim.worker);
+    Failure::new(FailureClass::Timeout, message)
+}
+
+fn silence(claim: &Claim) -> Failure {
     let message = format!(
         "worker {} fell silent; it was last heard {}",
         claim.worker,
         crate::time::Time(claim.expires_at.0 - claim.length.0.cast_signed()).rfc3339()
     );
-    let failure = Failure::new(FailureClass::Lost, message);
-    after_failure(view, step, claim, &failure, 0, given)
+    Failure::new(FailureClass::Lost, message)
 }
 
 /// True once nothing of the plan may start any more.
@@ -87,6 +106,7 @@ pub(super) fn attempt_failed(
         message: truncate(&failure.message, MESSAGE_BYTES_MAX),
         cost_usd_micros,
         charged,
+        details: claim.details.clone(),
     }
 }
 
@@ -182,7 +202,8 @@ fn policy(
         }
         Some(OnFailure::Pause) => {
             let message = format!("step `{step}` failed and its plan pauses the task");
-            let pause = Hold::new(HoldReason::Paused, message, given.now);
+            let by = Some(step);
+            let pause = Hold { by, ..Hold::new(HoldReason::Paused, message, given.now) };
             Ok(vec![held, Change::TaskHeld { hold: pause }].into())
         }
         Some(OnFailure::Redo { step: from, max }) if state.redone < *max => {

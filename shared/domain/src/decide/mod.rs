@@ -3,6 +3,7 @@
 //! A decision reads the view, never changes it, and is the same whatever else the view knows.
 
 mod advance;
+mod again;
 mod answer;
 mod claim;
 mod complete;
@@ -31,7 +32,7 @@ use crate::view::{Attempt, View};
 pub use complete::Addition;
 pub use effect::{Intent, Speaker};
 pub use open::{Resolution, to_resolve};
-pub use submit::{Submission, ahead};
+pub use submit::{Submission, ahead, written_at_birth};
 pub use timer::TimerKind;
 
 /// What is asked for.
@@ -82,6 +83,8 @@ pub enum Command {
         at: Attempt,
         /// What the handler says of its progress.
         details: Option<String>,
+        /// True if the handler gave a sign of life since the last renewal.
+        alive: bool,
     },
     /// Take an attempt's outcome.
     CompleteAttempt {
@@ -138,6 +141,8 @@ pub enum Command {
         step: Option<StepId>,
         /// Which of its timers.
         kind: TimerKind,
+        /// Of a step's queue time: why no worker has started it, as far as that is known.
+        why: Option<String>,
     },
     /// A person answers a hold.
     Answer {
@@ -251,7 +256,9 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
             let ask = claim::Ask { step, attempt: *attempt, worker, length: *length, handlers };
             claim::claim(view, &ask, given)
         }
-        Command::RenewClaim { at, details } => claim::renew(view, at, details.clone(), given),
+        Command::RenewClaim { at, details, alive } => {
+            claim::renew(view, at, (details.clone(), *alive), given)
+        }
         Command::CompleteAttempt { at, outcome, added, cost_usd_micros } => {
             complete::decide(view, at, outcome, added, *cost_usd_micros, given)
         }
@@ -262,8 +269,13 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
         Command::ExpireClaim { step, attempt, proven } => {
             end_attempt::expire(view, step, *attempt, *proven, given)
         }
-        Command::FireTimer { step: Some(step), kind } => timer::fire_step(view, step, *kind, given),
-        Command::FireTimer { step: None, kind } => timer::fire_task(view, *kind, given),
+        Command::FireTimer { step: Some(step), kind: TimerKind::Queue, why } => {
+            timer::queue_over(view, step, why.as_deref(), given)
+        }
+        Command::FireTimer { step: Some(step), kind, .. } => {
+            timer::fire_step(view, step, *kind, given)
+        }
+        Command::FireTimer { step: None, kind, .. } => timer::fire_task(view, *kind, given),
         Command::Answer { step, answer, note, effect, receipt } => {
             let said = answer::Said {
                 answer: *answer,

@@ -138,6 +138,7 @@ pub(super) fn ready(
         queue: definition.plan.queue.clone(),
         with_sha256,
         give_up_at: definition.plan.timeout.total.map(|span| first.after(span)),
+        start_by: definition.plan.timeout.queue.map(|span| now.after(span)),
         afresh,
     }
 }

@@ -34,7 +34,8 @@ pub(super) fn open(
         steps: steps.iter().map(|(step, _)| step.clone()).collect(),
         skipped: skipped(view, &steps)?,
     };
-    let mut changes = interrupted(view, &by, round, &steps)?;
+    let message = format!("step `{by}` failed, and round {round} runs this one anew");
+    let mut changes = interrupted(view, &by, &message, &steps)?;
     changes.push(Change::RoundOpened { by, from: from.clone(), round, steps });
     Ok(Decision { changes, payloads: vec![(Key::Failure(round), Record::Failure(why))] })
 }
@@ -151,10 +152,10 @@ fn counted(view: &View, steps: Vec<StepId>) -> Result<Vec<(StepId, u32)>, Halt> 
 
 /// Ends the attempts that run in an earlier round, uncharged. Steps that are ready are looked
 /// at even if nobody has claimed them, so that the commit guards against a claim meanwhile.
-fn interrupted(
+pub(super) fn interrupted(
     view: &View,
     by: &StepId,
-    round: u32,
+    message: &str,
     steps: &[(StepId, u32)],
 ) -> Result<Vec<Change>, Halt> {
     let mut ready = Vec::new();
@@ -164,7 +165,6 @@ fn interrupted(
         }
     }
     view.need(ready.iter().map(|step| Key::Claim((*step).clone())))?;
-    let message = format!("step `{by}` failed, and round {round} runs this one anew");
     let failure = Failure::new(FailureClass::Cancelled, message);
     let mut changes = Vec::new();
     for step in ready {

@@ -19,8 +19,12 @@ pub(super) fn decide(view: &View, reason: Option<String>) -> Result<Decision, Ha
             Ok(Change::StopRequested { reason }.into())
         }
         Phase::Closing { ending: Ending::Cancelled | Ending::Completed }
-        | Phase::Finally { .. }
+        | Phase::Finally { ending: Ending::Cancelled }
         | Phase::Ended { ending: Ending::Cancelled, .. } => Ok(Decision::nothing()),
+        // Its end is decided, and what runs now cleans up after it: there is nothing to stop.
+        Phase::Finally { ending: ending @ (Ending::Completed | Ending::Failed) } => {
+            Err(Refusal::EndDecided(ending).into())
+        }
         Phase::Ended { ending: Ending::Completed | Ending::Failed, .. } => {
             Err(Refusal::Ended(header.state).into())
         }

@@ -2,11 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use super::{Decision, Given};
+use crate::digest::RecordsDigest;
 use crate::event::Change;
 use crate::ids::{Principal, StepId};
 use crate::plan::{OnFailure, Plan, StepPlan, graph};
-use crate::record::{DEPENDENTS_CHUNK, Definition, Dependent, Key, LIST_CHUNK, Meta, Record};
+use crate::record::{
+    DEPENDENTS_CHUNK, Definition, Dependent, Key, LIST_CHUNK, Meta, Outgoing, Record,
+};
 use crate::refusal::{Halt, Refusal};
 use crate::time::{Span, Time};
 use crate::view::View;
@@ -35,9 +40,17 @@ pub struct Submission {
     pub named_in_if: BTreeMap<StepId, BTreeSet<StepId>>,
     /// W3C trace context.
     pub traceparent: Option<String>,
-    /// True if all its records but the meta were written before, since they are too many for
-    /// one commit.
+    /// Messages that are promised with the task's birth, by their ids within the task.
+    pub outgoing: BTreeMap<String, Value>,
+    /// True if its records but those of [`written_at_birth`] were written before, since they
+    /// are too many for one commit.
     pub written_ahead: bool,
+}
+
+/// True for the few payloads that the birth's own commit always carries: the entries of lists
+/// and the outbox follow from them, and neither may speak of a task that is not there.
+pub fn written_at_birth(key: &Key) -> bool {
+    matches!(key, Key::Meta | Key::Outgoing(_))
 }
 
 /// Makes the record that claims a large task's place before its birth, for one body.
@@ -69,7 +82,12 @@ pub(super) fn decide(
     }
     let plan = &submission.plan;
     let mut payloads = vec![(Key::Meta, Record::Meta(Box::new(meta(submission, given))))];
+    payloads.extend(submission.outgoing.iter().map(|(id, message)| {
+        let outgoing = Outgoing { at: given.now, message: message.clone() };
+        (Key::Outgoing(id.clone()), Record::Outgoing(outgoing))
+    }));
     payloads.extend(definitions(submission));
+    let records_sha256 = RecordsDigest::of(&payloads);
     let names: Vec<StepId> =
         plan.steps.iter().chain(&plan.finally).map(|step| step.id.clone()).collect();
     payloads.extend(chunks(&names, LIST_CHUNK, Key::Order));
@@ -85,6 +103,7 @@ pub(super) fn decide(
         owner: plan.owner.clone().unwrap_or_else(|| submission.submitted_by.clone()),
         steps: u32::try_from(plan.steps.len()).expect("fewer than the limit of steps"),
         plan_sha256: submission.sha256.clone(),
+        records_sha256,
     }];
     Ok(Decision { changes, payloads })
 }

@@ -19,6 +19,8 @@ pub enum TimerKind {
     Hold,
     /// A step's total time is used up.
     GiveUp,
+    /// A step has been ready for too long without being started.
+    Queue,
     /// A claim expires; taking over needs more than this (see the scheduler).
     Claim,
     /// The task's deadline.
@@ -31,10 +33,11 @@ pub enum TimerKind {
 
 impl TimerKind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Retry,
         Self::Hold,
         Self::GiveUp,
+        Self::Queue,
         Self::Claim,
         Self::Deadline,
         Self::Remove,
@@ -47,6 +50,7 @@ impl TimerKind {
             Self::Retry => "retry",
             Self::Hold => "hold",
             Self::GiveUp => "give_up",
+            Self::Queue => "queue",
             Self::Claim => "claim",
             Self::Deadline => "deadline",
             Self::Remove => "remove",
@@ -90,6 +94,7 @@ pub(super) fn fire_step(
             TimerKind::Retry
             | TimerKind::Hold
             | TimerKind::GiveUp
+            | TimerKind::Queue
             | TimerKind::Claim
             | TimerKind::Deadline
             | TimerKind::Remove
@@ -97,6 +102,38 @@ pub(super) fn fire_step(
             _,
         ) => Ok(Decision::nothing()),
     }
+}
+
+/// Fails a step that no worker has started within its queue time. Another wait would be no
+/// better, so it is not tried again: that is for whoever sees to the workers. Time under a
+/// hold of the task does not count: the queue time begins anew when the last hold ends.
+pub(super) fn queue_over(
+    view: &View,
+    step: &StepId,
+    why: Option<&str>,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    view.need([Key::Header, Key::Gate, Key::Definition(step.clone()), Key::Step(step.clone())])?;
+    let (definition, state) = (view.definition(step)?, view.step(step)?);
+    let wanted = open::is_wanted(&view.header()?.phase, definition);
+    let over = matches!(state.status, Status::Ready { .. })
+        && state.start_by.is_some_and(|at| at <= given.now);
+    let Some(most) = definition.plan.timeout.queue.filter(|_| wanted && over) else {
+        return Ok(Decision::nothing());
+    };
+    view.need([Key::Claim(step.clone())])?;
+    if view.claim(step)?.is_some() {
+        return Ok(Decision::nothing());
+    }
+    let gate = view.gate()?;
+    let held_until = if gate.holds.is_empty() { gate.released_at } else { Some(given.now) };
+    let start_by = held_until.map(|until| until.after(most)).filter(|by| *by > given.now);
+    if let Some(start_by) = start_by {
+        return Ok(Change::StartPostponed { step: step.clone(), start_by }.into());
+    }
+    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+    let message = format!("no worker started it within its queue time of {most}{why}");
+    end_attempt::fail_for_good(view, definition, &state, FailureClass::Timeout, &message, given)
 }
 
 pub(super) fn fire_task(view: &View, kind: TimerKind, given: &Given) -> Result<Decision, Halt> {

@@ -59,7 +59,7 @@ pub(super) const PLAN: Shape = Shape {
         ),
         field(
             "deadline",
-            "When the task must have ended, and what happens if not.",
+            "When its end must be decided, and what happens if not; `finally` is not bound.",
             form::deadline,
         ),
         field("retention", "How long everything is kept after the end.", form::span),
@@ -108,7 +108,17 @@ pub(super) const STEP: Shape = Shape {
 pub(super) const TIMEOUT: Shape = Shape {
     what: "time limits",
     fields: &[
+        field(
+            "queue",
+            "The longest time from ready to started, each time anew; then the step fails for good.",
+            form::span,
+        ),
         field("attempt", "The longest time of one attempt; by default `30m`.", form::span),
+        field(
+            "heartbeat",
+            "The longest silence of the handler; then the attempt ends as a timeout.",
+            form::span,
+        ),
         field(
             "total",
             "The longest time from first ready to settled, all attempts and waits included.",
@@ -116,7 +126,7 @@ pub(super) const TIMEOUT: Shape = Shape {
         ),
     ],
     required: &[],
-    later: &["queue", "heartbeat"],
+    later: &[],
 };
 
 /// A step's `retry`.
@@ -143,7 +153,7 @@ pub(super) const DEADLINE: Shape = Shape {
     fields: &[
         field("in", "So long after the submission.", form::span),
         field("at", "At this time (RFC 3339).", form::time),
-        field("then", "What happens if the task has not ended by then.", form::deadline_then),
+        field("then", "What happens if its end is not decided by then.", form::deadline_then),
     ],
     required: &["then"],
     later: &[],

@@ -133,7 +133,9 @@ fn timeouts(step: &Fields<'_>, faults: &mut Faults) -> Timeouts {
     let fields = Fields::open(value, step.at("timeout"), &TIMEOUT, faults);
     let attempt = fields.read("attempt", faults, values::positive_span);
     Timeouts {
+        queue: fields.read("queue", faults, values::positive_span),
         attempt: attempt.unwrap_or(Timeouts::default().attempt),
+        heartbeat: fields.read("heartbeat", faults, values::positive_span),
         total: fields.read("total", faults, values::positive_span),
     }
 }

@@ -82,6 +82,16 @@ pub enum Ending {
     Cancelled,
 }
 
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Completed => TaskState::Completed.as_str(),
+            Self::Failed => TaskState::Failed.as_str(),
+            Self::Cancelled => TaskState::Cancelled.as_str(),
+        })
+    }
+}
+
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "phase")]
@@ -177,7 +187,7 @@ pub struct Header {
     /// The last named checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
-    /// When the deadline strikes, if it has not.
+    /// When the deadline strikes; none once it has, or once it is decided that the task ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Time>,
     /// The step or reason that made the task fail.
@@ -288,10 +298,13 @@ pub struct Gate {
     /// Task-level holds; while there is one, nothing starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<Hold>,
+    /// When the last of them ended; queue times count from then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_at: Option<Time>,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { epoch: 1, closed: false, stop: None, holds: Vec::new() }
+        Self { epoch: 1, closed: false, stop: None, holds: Vec::new(), released_at: None }
     }
 }

@@ -46,6 +46,8 @@ pub enum Key {
     Request(StepId, String, u32),
     /// What the outside world answered to an effect: step, name, generation.
     Receipt(StepId, String, u32),
+    /// A message that a commit promised to send, by its id within the task: text without `|`.
+    Outgoing(String),
 }
 
 impl Key {
@@ -71,13 +73,14 @@ impl Key {
             | Self::Claim(_)
             | Self::Artifacts(_)
             | Self::Effects(_)
-            | Self::Log(..) => false,
+            | Self::Log(..)
+            | Self::Outgoing(_) => false,
         }
     }
 
     /// True for records that change without the header, and so guard themselves.
     pub fn is_loose(&self) -> bool {
-        matches!(self, Self::Claim(_) | Self::Log(..))
+        matches!(self, Self::Claim(_) | Self::Log(..) | Self::Outgoing(_))
     }
 
     /// Gives the field name within the task's scope. Step names have no `/`.
@@ -105,6 +108,7 @@ impl Key {
             Self::Receipt(step, name, generation) => {
                 format!("receipt/{step}/{name}/{generation}")
             }
+            Self::Outgoing(id) => format!("outgoing/{id}"),
         }
     }
 }

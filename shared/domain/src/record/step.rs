@@ -92,6 +92,15 @@ pub struct LastAttempt {
     pub late: bool,
 }
 
+/// How a step settled in an earlier round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settled {
+    /// How.
+    pub status: Status,
+    /// In which round; the output of that round belongs to it.
+    pub round: u32,
+}
+
 /// A step's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepState {
@@ -100,6 +109,10 @@ pub struct StepState {
     pub status: Status,
     /// The round it is in; 1 until a `redo`.
     pub round: u32,
+    /// How it last settled, while a later round has it open again: what steps outside of that
+    /// round go by, since they were told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Box<Settled>>,
     /// Needs not settled.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub remaining: u32,
@@ -117,6 +130,12 @@ pub struct StepState {
     /// When all its attempts must have ended (`timeout.total`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub give_up_at: Option<Time>,
+    /// While it is ready: when a worker must have started it (`timeout.queue`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_by: Option<Time>,
+    /// What a handler last said of its progress in this round, for the next attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<String>,
     /// True once its dependents outside a redone round have been told.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub told: bool,
@@ -162,12 +181,15 @@ impl StepState {
         Self {
             status: Status::Pending,
             round: 1,
+            earlier: None,
             remaining,
             need_skipped: false,
             attempt: 1,
             charged: 0,
             first_ready_at: None,
             give_up_at: None,
+            start_by: None,
+            details: None,
             told: false,
             told_lists: 0,
             added_open: 0,
@@ -180,6 +202,15 @@ impl StepState {
             cost_usd_micros: 0,
             effects: 0,
             effects_owed: 0,
+        }
+    }
+
+    /// Gives the status and the round that expressions read: those in which it last settled, or
+    /// the present ones of a step that never has.
+    pub fn seen(&self) -> (&Status, u32) {
+        match &self.earlier {
+            Some(earlier) => (&earlier.status, earlier.round),
+            None => (&self.status, self.round),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Whole lives of tasks on a model of the store: scenarios of one rule each, and properties of
 //! all plans under all schedules.
 
+mod attempts;
 mod effects;
 mod model;
 mod properties;

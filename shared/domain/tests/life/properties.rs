@@ -9,6 +9,7 @@ use standfast_domain::hold::Answer;
 use standfast_domain::ids::StepId;
 use standfast_domain::index::{TIMERS, TimerEntry, WORK};
 use standfast_domain::outcome::{FailureClass, Outcome};
+use standfast_domain::plan::StepPlan;
 use standfast_domain::record::{EffectClass, Key, MAIN_EFFECT, NotLanded, Payload, Record};
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
@@ -36,6 +37,8 @@ struct Past {
     outcomes: Vec<(Attempt, Command)>,
     added: usize,
     intents: Vec<(Attempt, &'static str)>,
+    /// What steps have added, to be added by them again.
+    thens: Vec<(StepId, Vec<StepPlan>, Vec<Addition>)>,
 }
 
 fn pick<T: Clone>(list: &[T], which: u8) -> Option<T> {
@@ -56,6 +59,12 @@ fn completion(past: &mut Past, deed: &Deed, at: Attempt) -> Command {
     if !deed.then.is_empty() {
         past.added += 1;
         (then, added) = plans::steps(&deed.then, &format!("x{}.", past.added));
+        past.thens.push((at.step.clone(), then.clone(), added.clone()));
+    } else if deed.which.is_multiple_of(2) {
+        let own = past.thens.iter().filter(|(step, _, _)| *step == at.step);
+        if let Some((_, before, of)) = pick(&own.cloned().collect::<Vec<_>>(), deed.how) {
+            (then, added) = (before, of);
+        }
     }
     let outcome: Outcome = match deed.how % 10 {
         0..=5 => success(then),
@@ -71,7 +80,11 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
     Some(match deed.kind {
         0..=11 => claim_command(pick(&world.ready(), deed.which)?.as_str(), worker),
         12..=21 => completion(past, deed, pick(&running, deed.which)?),
-        22 => Command::RenewClaim { at: pick(&past.attempts, deed.which)?, details: None },
+        22 => Command::RenewClaim {
+            at: pick(&past.attempts, deed.which)?,
+            details: None,
+            alive: false,
+        },
         23 => Command::HandBack { at: pick(&running, deed.which)?, why: "draining".to_owned() },
         24 => completion(past, deed, pick(&past.attempts, deed.which)?),
         25 => pick(&past.outcomes, deed.which)?.1,
@@ -86,7 +99,7 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
             if entry.kind != TimerKind::Remove && !deed.how.is_multiple_of(3) {
                 world.now = world.now.max(entry.due);
             }
-            Command::FireTimer { step: entry.step, kind: entry.kind }
+            Command::FireTimer { step: entry.step, kind: entry.kind, why: None }
         }
         32..=35 => {
             let answer = [Answer::Retry, Answer::Skip][usize::from(deed.how % 2)];

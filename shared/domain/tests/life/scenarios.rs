@@ -7,10 +7,10 @@ use crate::model::world::World;
 use standfast_domain::decide::{Addition, Command, TimerKind};
 use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
-use standfast_domain::index::WORK;
+use standfast_domain::index::{OUTBOX, TIMERS, WORK, parse_outbox_member};
 use standfast_domain::outcome::{FailureClass, Outcome};
 use standfast_domain::plan::{Deadline, DeadlineThen, OnFailure, StepPlan, Uses, When};
-use standfast_domain::record::{Key, Record, Status, TaskState};
+use standfast_domain::record::{Ending, Key, Record, Status, TaskState};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
 
@@ -110,6 +110,27 @@ fn a_redo_within_a_redo_keeps_the_outer_one_waiting() {
 }
 
 #[test]
+fn a_step_outside_a_round_reads_how_its_needs_settled_before() {
+    let steps =
+        vec![step("a", &[]), step("z", &[]), redo("b", &["a"], "a", 2), step("d", &["a", "z"])];
+    let mut world = given(steps);
+    let seen = |world: &mut World| match world.store.load(&Key::Step(id("a"))).0 {
+        Some(Record::Step(state)) => {
+            (matches!(state.seen().0, Status::Succeeded { .. }), state.seen().1)
+        }
+        _ => panic!("`a` has a state"),
+    };
+    world.work("a", done());
+    world.work("b", broken());
+    world.work("z", done()); // `d` was told by `a` in round one, and starts while `a` runs again
+    assert_eq!((world.word("a"), world.word("d")), ("ready", "ready"));
+    assert_eq!(seen(&mut world), (true, 1));
+    world.work("a", done());
+    assert_eq!(seen(&mut world), (true, 2));
+    world.drive();
+}
+
+#[test]
 fn a_step_skipped_for_a_need_outside_the_round_stays_skipped() {
     let steps =
         vec![step("a", &[]), step("z", &[]), step("w", &["a", "z"]), redo("b", &["w"], "a", 2)];
@@ -144,6 +165,90 @@ fn a_redone_adder_adds_other_steps_and_its_dependents_wait_for_them() {
     world.work("x3", done());
     assert_eq!((world.word("b"), world.word("c")), ("ready", "ready"));
     world.drive();
+}
+
+#[test]
+fn a_redone_adder_that_adds_the_same_steps_runs_them_again() {
+    let then = || success(vec![step("x1", &[]), step("x2", &["x1"])]);
+    let mut world = given(vec![step("a", &[]), redo("b", &["a"], "a", 2)]);
+    world.work("a", then());
+    world.work("x1", done());
+    world.work("x2", done());
+    world.work("b", broken());
+    world.work("a", then());
+    assert_eq!(
+        (world.word("x1"), world.word("x2"), world.word("b")),
+        ("ready", "pending", "pending")
+    );
+    world.work("x1", done());
+    world.work("x2", done());
+    assert_eq!(world.word("b"), "ready");
+    world.work("b", broken());
+    world.work("a", success(vec![step("x1", &[]), step("y", &[])])); // fewer, and another
+    assert_eq!(
+        (world.word("x1"), world.word("x2"), world.word("y")),
+        ("ready", "succeeded", "ready")
+    );
+    world.work("x1", done());
+    world.work("y", done());
+    assert_eq!(world.word("b"), "ready");
+    assert_eq!((world.header().steps, world.header().open), (5, 1));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn steps_that_are_added_again_while_they_run_begin_anew() {
+    let then = || success(vec![step("x", &[]), redo("y", &["x"], "x", 2)]);
+    let mut world =
+        given(vec![step("a", &[]), redo("b", &["a"], "a", 3), redo("c", &["a"], "a", 3)]);
+    world.work("a", done());
+    world.work("b", broken());
+    world.work("a", then());
+    world.work("x", done());
+    assert_eq!(world.claim(0, "y", "w2"), Ok(true));
+    let old = world.attempt_of("y");
+    assert_eq!(world.word("c"), "ready"); // told in round one
+    world.work("c", broken());
+    world.work("a", then()); // `y` still runs
+    assert_eq!(world.complete(0, old, done()), Ok(true)); // noted as late, and not used
+    assert_eq!((world.word("x"), world.word("y")), ("ready", "pending"));
+    world.work("x", done());
+    world.work("y", broken()); // a loop within
+    assert_eq!((world.word("x"), world.word("y")), ("ready", "pending"));
+    world.work("x", done());
+    assert_eq!((world.word("b"), world.word("c")), ("pending", "pending"));
+    world.work("y", done());
+    assert_eq!((world.word("b"), world.word("c")), ("ready", "ready"));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn another_step_under_a_name_that_is_taken_is_refused_by_name() {
+    let mut other = step("x", &[]);
+    other.with = serde_json::json!({ "other": 1 });
+    let cases = [
+        (vec![other], "`x`, which exists already"),
+        (vec![step("x", &["z"])], "`x`, which exists already"),
+        (vec![step("b", &[])], "`b`, which exists already"),
+        (vec![step("x", &[]), step("n", &["x"])], "`n` is new and needs `x`"),
+    ];
+    for (then, said) in cases {
+        let steps = vec![step("z", &[]), step("a", &[]), redo("b", &["a"], "a", 2)];
+        let mut world = given(steps);
+        world.work("z", done());
+        world.work("a", success(vec![step("x", &[])]));
+        world.work("x", done());
+        world.work("b", broken());
+        world.work("a", success(then));
+        assert_eq!(world.held(), [(id("a"), HoldReason::Failures)]);
+        let Some(Status::Held { hold }) = status(&mut world.store, &id("a")) else {
+            panic!("`a` is held");
+        };
+        assert!(hold.message.contains(said), "{}", hold.message);
+        world.drive();
+    }
 }
 
 #[test]
@@ -274,7 +379,7 @@ fn a_success_leaves_no_expiry_of_a_claim_that_was_renewed_meanwhile() {
     let at = world.attempt_of("a");
     world.pass(5);
     // Process 0 does not hear of the renewal; the world checks all entries after each commit.
-    assert_eq!(world.run(1, Command::RenewClaim { at: at.clone(), details: None }), Ok(true));
+    assert_eq!(world.renew(1, &at, None), Ok(true));
     assert_eq!(world.complete(0, at, done()), Ok(true));
 }
 
@@ -304,6 +409,47 @@ fn an_answer_lifts_only_the_pause_that_the_step_made() {
     assert_eq!(world.fire(None, TimerKind::Deadline), Ok(true));
     assert_eq!(world.answer(Some("a"), Answer::Retry), Ok(true));
     assert_eq!(world.header().task_holds, 1);
+    world.drive();
+}
+
+#[test]
+fn a_pause_by_a_step_and_one_by_the_deadline_are_ended_each_by_its_own_answer() {
+    let pausing = with(OnFailure::Pause, step("a", &[]));
+    let mut submitted = submission(plan(vec![pausing], Vec::new()));
+    let when = When::In(Span::from_secs(5));
+    submitted.plan.deadline = Some(Deadline { when, then: DeadlineThen::Pause });
+    let held_by = |world: &mut World| match world.store.load(&Key::Gate).0 {
+        Some(Record::Gate(gate)) => gate.holds.into_iter().map(|hold| hold.by).collect(),
+        _ => Vec::new(),
+    };
+    for at_step in [true, false] {
+        let mut world = World::new(submitted.clone(), 0, ROOM);
+        world.work("a", broken());
+        world.pass(6);
+        assert_eq!(world.fire(None, TimerKind::Deadline), Ok(true));
+        assert_eq!(held_by(&mut world), [Some(id("a")), None]);
+        let answered = at_step.then_some("a");
+        assert_eq!(world.answer(answered, Answer::Retry), Ok(true));
+        assert_eq!(held_by(&mut world), [(!at_step).then(|| id("a"))]);
+        assert_eq!(world.header().state, TaskState::Blocked);
+        assert_eq!(world.answer((!at_step).then_some("a"), Answer::Retry), Ok(true));
+        assert_eq!(world.header().task_holds, 0);
+        world.drive();
+    }
+}
+
+#[test]
+fn an_answer_to_one_pausing_step_leaves_the_pause_of_another() {
+    let pausing = |name| with(OnFailure::Pause, step(name, &[]));
+    let mut world = given(vec![pausing("a"), pausing("b")]);
+    assert_eq!(world.claim(0, "b", "w1"), Ok(true));
+    world.work("a", broken());
+    let b = world.attempt_of("b");
+    assert_eq!(world.complete(0, b, broken()), Ok(true));
+    assert_eq!(world.answer(Some("a"), Answer::Skip), Ok(true));
+    assert_eq!((world.header().task_holds, world.header().state), (1, TaskState::Blocked));
+    assert_eq!(world.answer(Some("b"), Answer::Retry), Ok(true));
+    assert_eq!((world.header().task_holds, world.word("b")), (0, "ready"));
     world.drive();
 }
 
@@ -375,6 +521,52 @@ fn a_stop_during_finally_is_no_second_ending() {
     assert_eq!(world.stop(), Ok(false));
     world.work("f", done());
     assert_eq!(world.header().state, TaskState::Cancelled);
+}
+
+#[test]
+fn a_stop_of_a_task_whose_end_is_decided_is_refused_by_name() {
+    for (outcome, ending) in [(done(), Ending::Completed), (broken(), Ending::Failed)] {
+        let steps = vec![with(OnFailure::Fail, step("a", &[]))];
+        let mut world = World::new(submission(plan(steps, vec![step("f", &[])])), 0, ROOM);
+        world.work("a", outcome);
+        world.sweep_all();
+        for _ in 0..2 {
+            assert_eq!(world.stop(), Err(Refusal::EndDecided(ending)));
+        }
+        world.work("f", done());
+        assert!(matches!(world.stop(), Err(Refusal::Ended(_))));
+        world.drive();
+    }
+}
+
+#[test]
+fn a_deadline_does_not_apply_once_the_end_is_decided() {
+    let due = |world: &World| world.store.members(TIMERS).len();
+    for (fails, then) in [(false, false), (true, false), (false, true)] {
+        let steps = vec![with(OnFailure::Fail, step("a", &[])), step("b", &[])];
+        let mut submitted = submission(plan(steps, vec![step("f", &[])]));
+        let when = When::In(Span::from_secs(5));
+        submitted.plan.deadline = Some(Deadline { when, then: DeadlineThen::Fail });
+        let mut world = World::new(submitted, 0, ROOM);
+        assert_eq!(world.claim(0, "b", "w2"), Ok(true));
+        assert_eq!(due(&world), 1);
+        let at = world.attempt_of("b");
+        match then {
+            true => assert_eq!(world.stop(), Ok(true)),
+            false => world.work("a", if fails { broken() } else { done() }),
+        }
+        if fails || then {
+            assert_eq!(due(&world), 0, "the task is closing");
+        }
+        assert_eq!(world.complete(0, at, done()), Ok(true));
+        world.sweep_all();
+        assert_eq!(due(&world), 0, "`finally` runs");
+        world.pass(6);
+        assert_eq!(world.fire(None, TimerKind::Deadline), Ok(false));
+        world.work("f", done());
+        assert!(world.header().state.is_final());
+        world.drive();
+    }
 }
 
 #[test]
@@ -476,4 +668,33 @@ fn an_answer_with_many_outcomes_in_one_batch_is_one_commit() {
     let ended =
         world.watch.history.iter().filter(|change| matches!(change, Change::TaskEnded { .. }));
     assert_eq!(ended.count(), 1);
+}
+
+#[test]
+fn what_a_birth_promises_is_stored_with_it_and_no_later_commit_touches_it() {
+    let mut submission = submission(plan(vec![step("a", &[]), step("b", &["a"])], Vec::new()));
+    submission.outgoing.insert("m1".to_owned(), serde_json::json!({"to": "someone"}));
+    let mut world = World::new(submission, 0, ROOM);
+    let entries = world.store.members(OUTBOX);
+    let [member] = &entries[..] else { panic!("{entries:?}") };
+    let (at, task, id) = parse_outbox_member(member).expect("its own form");
+    assert_eq!((at, task, id.as_str()), (world.header().created_at, world.task.clone(), "m1"));
+    let (_, version) = world.store.load(&Key::Outgoing(id.clone()));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+    assert_eq!(world.store.members(OUTBOX), entries);
+    assert_eq!(world.store.load(&Key::Outgoing(id)).1, version);
+}
+
+#[test]
+fn a_claim_on_records_from_before_a_stop_is_refused() {
+    let mut world = given(vec![step("a", &[])]);
+    assert_eq!(world.claim(1, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    assert_eq!(world.run(1, Command::HandBack { at, why: String::new() }), Ok(true));
+    assert_eq!(world.run(0, Command::Stop { reason: None }), Ok(true));
+    // Process 1 knows all that a claim needs, from before the stop.
+    let said = world.claim(1, "a", "w1");
+    assert!(matches!(said, Err(Refusal::NotClaimable { .. })), "{said:?}");
+    world.drive();
 }

@@ -14,6 +14,9 @@ use crate::http::{Http, retry_after};
 
 /// Shortest interval that is taken from the api.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
+/// Shortest time between becoming full or free and saying so: short attempts make a worker both
+/// many times a second.
+const LOAD_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for the answer to a farewell.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -40,13 +43,17 @@ pub(crate) async fn first(crew: &Crew) -> Result<Option<Duration>, Error> {
     }
 }
 
-/// Announces again before the api forgets, until this is dropped.
+/// Announces again before the api forgets, and soon after the worker has become full or has room
+/// again, until this is dropped.
 pub(crate) async fn repeat(crew: Arc<Crew>, mut again: Duration) {
+    let mut told_full = false;
     loop {
         tokio::select! {
             () = tokio::time::sleep(again) => {}
+            () = loaded(&crew, told_full) => {}
             () = crew.shutdown.drain.cancelled() => return,
         }
+        told_full = crew.is_full();
         match once(&crew.http, &crew, false).await {
             Ok(next) => again = next,
             Err(error) if error.is_passing() => {
@@ -56,6 +63,14 @@ pub(crate) async fn repeat(crew: Arc<Crew>, mut again: Duration) {
             Err(error) => return crew.give_up(error),
         }
     }
+}
+
+/// Waits until the worker has become full or has room again, and a little longer.
+async fn loaded(crew: &Crew, told_full: bool) {
+    while crew.is_full() == told_full {
+        crew.loaded.notified().await;
+    }
+    tokio::time::sleep(LOAD_PAUSE).await;
 }
 
 /// Says that the worker leaves, so that the api ends its long polls and lets nobody wait for it.
@@ -72,6 +87,8 @@ async fn once(http: &Http, crew: &Crew, leaving: bool) -> Result<Duration, Error
         worker: crew.id.clone(),
         queues: crew.queues.clone(),
         handlers: handlers.map(|name| AnnouncedHandler { name: name.clone() }).collect(),
+        concurrency: Some(u32::try_from(crew.concurrency).unwrap_or(u32::MAX)),
+        running: Some(crew.running()),
         leaving,
     };
     let call = http.call(Method::POST, paths::WORKERS).json(&body)?;

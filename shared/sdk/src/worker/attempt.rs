@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::context::{Context, Place};
-use super::heart::{Course, is_fenced, send_log};
+use super::heart::{Course, is_fenced, last_words, send_log};
 use super::{Crew, Shutdown};
 use crate::backoff::Backoff;
 use crate::error::Error;
@@ -23,6 +23,10 @@ use crate::http::{Http, retry_after};
 const END_GRACE: Duration = Duration::from_secs(5);
 /// The same once the worker must go: short, since whoever asks twice means it.
 const HAND_BACK_GRACE: Duration = Duration::from_secs(1);
+/// The same once the claim is lost: short, since another worker may run the step already.
+const FENCED_GRACE: Duration = Duration::from_secs(1);
+/// What is reported of a handler that was silent for longer than its step allows.
+const SILENT: &str = "the handler gave no sign of life within the step's `timeout.heartbeat`";
 /// How long a result is offered to a silent api once the worker's grace period is over.
 const LAST_WORD: Duration = Duration::from_secs(3);
 /// How long the rest of a log may hold up a result.
@@ -45,6 +49,7 @@ pub(crate) enum Answered {
 
 /// Runs a claimed attempt from start to report.
 pub(crate) async fn run(crew: &Crew, claim: Claim) -> Answered {
+    let _counted = crew.count();
     let place = Place::Api(crew.http.clone());
     let context = Context::new(claim, crew.id.clone(), place);
     let mut beat = crew.heart.beat(&context);
@@ -65,6 +70,12 @@ pub(crate) async fn run(crew: &Crew, claim: Claim) -> Answered {
         let (task, step) = (context.task(), context.step());
         tracing::warn!(task, step, "the claim was lost; what came of the attempt is dropped");
         return Answered::Yes;
+    }
+    if !matches!(report, Report::Complete(Outcome::Succeeded { .. })) {
+        let words = tokio::time::timeout(LAST_LOG, last_words(&crew.http, &context)).await;
+        if !matches!(words, Ok(Ok(()))) {
+            tracing::debug!(task = context.task(), step = context.step(), "progress not told");
+        }
     }
     let log = tokio::time::timeout(LAST_LOG, send_log(&crew.http, &context)).await;
     if !matches!(log, Ok(Ok(()))) {
@@ -87,11 +98,18 @@ async fn watch_over(
             None => std::future::pending().await,
         }
     };
-    let left_course = course.wait_for(|course| *course != Course::Holding);
+    let left_course = async {
+        // The sender goes only with the attempt's heartbeats, so there is a course.
+        course.wait_for(|course| *course != Course::Holding).await.map_or(Course::Fenced, |to| *to)
+    };
     let (cut_short, grace): (fn(String) -> Report, _) = tokio::select! {
         ended = &mut running => return Report::Complete(outcome(context, flat(ended))),
         () = deadline => (|message| failed(FailureClass::Timeout, message), END_GRACE),
-        _ = left_course => (|message| failed(FailureClass::Cancelled, message), END_GRACE),
+        () = context.silent() => (|_| failed(FailureClass::Timeout, SILENT.to_owned()), END_GRACE),
+        course = left_course => {
+            let grace = if course == Course::Fenced { FENCED_GRACE } else { END_GRACE };
+            (|message| failed(FailureClass::Cancelled, message), grace)
+        }
         () = shutdown.now.cancelled() => (|_| Report::HandBack, HAND_BACK_GRACE),
     };
     context.cancellation().cancel();

@@ -12,6 +12,7 @@ use standfast_protocol::artifacts::ArtifactView;
 use standfast_protocol::claims::{Claim, Holder, Outcome};
 use standfast_protocol::headers::OCTETS;
 use standfast_protocol::paths::{self, fill};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::log_buffer::LogBuffer;
@@ -48,9 +49,12 @@ pub(crate) enum Place {
     Bench(Bench),
 }
 
-#[derive(Default)]
 struct Notes {
     details: Option<String>,
+    /// How often the handler has given a sign of life, and how many of those were told.
+    beats: u64,
+    told: u64,
+    beaten_at: Instant,
     checkpoint: Option<String>,
     artifacts: Vec<String>,
     then: Vec<Value>,
@@ -76,7 +80,15 @@ impl Context {
             cancel: CancellationToken::new(),
             log: LogBuffer::default(),
             cost_usd_micros: AtomicU64::new(0),
-            notes: Mutex::default(),
+            notes: Mutex::new(Notes {
+                details: None,
+                beats: 0,
+                told: 0,
+                beaten_at: Instant::now(),
+                checkpoint: None,
+                artifacts: Vec::new(),
+                then: Vec::new(),
+            }),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -134,9 +146,22 @@ impl Context {
         self.inner.log.push_line(line.as_ref());
     }
 
-    /// Says how far the attempt is, in a line that is shown beside the step.
-    pub fn progress(&self, line: impl Into<String>) {
-        self.notes().details = Some(line.into());
+    /// Says how far the attempt is, in a line that is shown beside the step, and gives a sign of
+    /// life: under a `timeout.heartbeat` of its step, a handler must do so within that time
+    /// again and again. If the attempt does not succeed, the next one finds the last details in
+    /// [`Context::last_details`]; so they may be what it needs to go on from there, at most 4
+    /// KiB. Costs nothing: details travel with the worker's own heartbeats.
+    pub fn heartbeat(&self, details: impl Into<String>) {
+        let mut notes = self.notes();
+        notes.details = Some(details.into());
+        notes.beats += 1;
+        notes.beaten_at = Instant::now();
+    }
+
+    /// Gives what the attempt before this one last said of its progress, in the same round;
+    /// nothing in a first attempt.
+    pub fn last_details(&self) -> Option<&str> {
+        self.inner.claim.last_details.as_deref()
     }
 
     /// Adds to what the attempt costs, in micro-dollars.
@@ -229,8 +254,34 @@ impl Context {
         &self.inner.log
     }
 
+    /// Gives the last details, told or not.
     pub(crate) fn details(&self) -> Option<String> {
         self.notes().details.clone()
+    }
+
+    /// Gives the details that were not told yet, with what to note once they were.
+    pub(crate) fn untold(&self) -> (Option<String>, u64) {
+        let notes = self.notes();
+        (notes.details.clone().filter(|_| notes.beats > notes.told), notes.beats)
+    }
+
+    /// Notes that details were told.
+    pub(crate) fn told(&self, beats: u64) {
+        self.notes().told = beats;
+    }
+
+    /// Waits until the handler has been silent for longer than its step allows.
+    pub(crate) async fn silent(&self) {
+        let Some(most) = self.inner.claim.heartbeat_timeout_ms.map(Duration::from_millis) else {
+            return std::future::pending().await;
+        };
+        loop {
+            let silent_at = self.notes().beaten_at + most;
+            if silent_at <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(silent_at).await;
+        }
     }
 
     pub(crate) fn cost_usd_micros(&self) -> u64 {

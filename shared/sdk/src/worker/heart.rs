@@ -112,17 +112,29 @@ async fn keep(http: Http, context: Context, course: watch::Sender<Course>) {
     }
 }
 
+/// Tells what the handler said last, if that was not told: the next attempt may go on from
+/// there.
+pub(crate) async fn last_words(http: &Http, context: &Context) -> Result<(), Error> {
+    match context.untold() {
+        (Some(_), _) => beat_once(http, context).await.map(drop),
+        (None, _) => Ok(()),
+    }
+}
+
 async fn beat_once(http: &Http, context: &Context) -> Result<HeartbeatAnswer, Error> {
     let holder = context.holder();
+    let (details, beats) = context.untold();
     let body = Heartbeat {
         worker: holder.worker.clone(),
         attempt: holder.attempt,
         epoch: holder.epoch,
-        details: context.details(),
+        details,
     };
     let path = fill(paths::HEARTBEAT, &[context.task(), context.step()]);
     let call = http.call(Method::POST, &path).timeout(Some(BEAT_TIMEOUT)).json(&body)?;
-    http.fetch(call).await
+    let answer = http.fetch(call).await?;
+    context.told(beats);
+    Ok(answer)
 }
 
 /// Says whether the server has said that the claim is not held. A task that is not there is one

@@ -20,13 +20,14 @@ mod shutdown;
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lapin::uri::AMQPUri;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
@@ -82,6 +83,9 @@ pub(crate) struct Crew {
     handlers: BTreeMap<String, Run>,
     heart: Heart,
     slots: Arc<Semaphore>,
+    /// Attempts that run; the announcer is told of each change.
+    running: AtomicU32,
+    loaded: Notify,
     attempts: TaskTracker,
     connections: TaskTracker,
     shutdown: Shutdown,
@@ -184,6 +188,8 @@ impl Worker {
             concurrency: self.concurrency,
             handlers: self.handlers,
             slots: Arc::new(Semaphore::new(self.concurrency)),
+            running: AtomicU32::new(0),
+            loaded: Notify::new(),
             attempts: TaskTracker::new(),
             connections: TaskTracker::new(),
             shutdown,
@@ -220,7 +226,32 @@ impl Crew {
         self.shutdown.drain.cancel();
     }
 
+    /// Counts an attempt that runs until what is given is dropped.
+    fn count(&self) -> Counted<'_> {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        self.loaded.notify_one();
+        Counted(self)
+    }
+
+    fn running(&self) -> u32 {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    fn is_full(&self) -> bool {
+        self.running() as usize >= self.concurrency
+    }
+
     fn handler_names(&self) -> Vec<String> {
         self.handlers.keys().cloned().collect()
+    }
+}
+
+/// An attempt that is counted as running.
+struct Counted<'c>(&'c Crew);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+        self.0.loaded.notify_one();
     }
 }

@@ -7,6 +7,7 @@ mod client;
 mod worker;
 
 mod amqp;
+mod attempts;
 mod testing;
 
 mod support;

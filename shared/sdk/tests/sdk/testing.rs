@@ -10,7 +10,7 @@ async fn artifacts_inputs_and_rounds_are_there() {
     let handler = |context: Context, input: Value| async move {
         let draft = context.input_artifact("draft", "a.md").await?;
         context.artifact("b.md", draft.to_ascii_uppercase()).await?;
-        context.progress("half");
+        context.heartbeat("half");
         Ok(json!({"round": context.round(), "failure": context.failure(), "input": input}))
     };
     let attempt = Attempt::default().input_artifact("draft", "a.md", "text");
@@ -18,7 +18,7 @@ async fn artifacts_inputs_and_rounds_are_there() {
     let expected = json!({"round": 2, "failure": {"class": "rejected"}, "input": [1]});
     assert_eq!(ended.output(), Some(&expected));
     assert_eq!(ended.artifacts["b.md"], "TEXT");
-    assert_eq!(ended.progress.as_deref(), Some("half"));
+    assert_eq!(ended.details.as_deref(), Some("half"));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use standfast_sdk::{Context, Error, HandlerError, Worker};
 use tokio::sync::{oneshot, watch};
 
 /// Starts an api that answers as usual but where `special` gives something else.
-fn api(
+pub fn api(
     first: fn() -> Answer,
     special: impl Fn(&Call) -> Option<Answer> + Send + Sync + 'static,
 ) -> Api {
@@ -29,12 +29,12 @@ fn api(
     })
 }
 
-fn plain() -> Answer {
+pub fn plain() -> Answer {
     claim(json!({}))
 }
 
 /// Runs a worker until the api got a number of calls of a path, and gives those calls.
-async fn run_until(api: &Api, worker: Worker, path_end: &str, count: usize) -> Vec<Call> {
+pub async fn run_until(api: &Api, worker: Worker, path_end: &str, count: usize) -> Vec<Call> {
     let (end, ended) = oneshot::channel::<()>();
     let running = worker.run_until(async { drop(ended.await) });
     let watching = async {
@@ -46,7 +46,7 @@ async fn run_until(api: &Api, worker: Worker, path_end: &str, count: usize) -> V
     api.calls(path_end)
 }
 
-fn worker(api: &Api) -> Worker {
+pub fn worker(api: &Api) -> Worker {
     Worker::connect(&api.url, "a-token").unwrap()
 }
 
@@ -54,7 +54,7 @@ async fn echo(_: Context, input: Value) -> Result<Value, HandlerError> {
     Ok(input)
 }
 
-async fn until_cancelled(context: Context, _: Value) -> Result<Value, HandlerError> {
+pub async fn until_cancelled(context: Context, _: Value) -> Result<Value, HandlerError> {
     context.cancellation().cancelled().await;
     Err(HandlerError::cancelled())
 }

@@ -73,7 +73,10 @@ fn next_time(facts: &Facts<'_>) -> Option<Time> {
     let of_steps = facts.survey.live.iter().filter_map(|live| match &live.state.status {
         Status::Retrying { at } => Some(*at),
         Status::Held { hold } => hold.due,
-        Status::Ready { .. } => live.state.give_up_at,
+        Status::Ready { .. } => {
+            let start_by = live.state.start_by.filter(|_| live.claim.is_none());
+            start_by.into_iter().chain(live.state.give_up_at).min()
+        }
         Status::Pending
         | Status::Succeeded { .. }
         | Status::Failed { .. }

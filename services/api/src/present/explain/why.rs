@@ -1,7 +1,7 @@
 //! 2: why a task is not moving, and who or what can change that.
 
 use standfast_domain::plan::Uses;
-use standfast_domain::record::Status;
+use standfast_domain::record::{Claim, Status};
 use standfast_domain::time::Time;
 use standfast_protocol::explain::{NotStarting, Why};
 use standfast_protocol::holds::HoldView;
@@ -63,17 +63,30 @@ fn running_line(live: &Live, now: Time) -> String {
         .details
         .as_deref()
         .map_or_else(String::new, |details| format!(": {}", line(details, MESSAGE_CHARS_MAX)));
-    let heard = match step::is_stalled(claim, now) {
-        true => format!("; its worker is silent and loses it at {}", clock(claim.expires_at, now)),
-        false => String::new(),
-    };
+    let watched = claim
+        .heartbeat
+        .map_or_else(String::new, |most| format!(", its handler silent for {most} at most"));
     format!(
-        "`{name}` has run for {} on worker {} (attempt {}), until {} at most{heard}{details}",
+        "`{name}` has run for {} on worker {} (attempt {}), until {} at most{watched}{}{details}",
         ago(claim.started_at, now),
         claim.worker,
         claim.attempt,
-        clock(claim.ends_at, now)
+        clock(claim.ends_at, now),
+        stalled(claim, now)
     )
+}
+
+/// Says whose heartbeat is overdue, if one is, and what follows.
+fn stalled(claim: &Claim, now: Time) -> String {
+    let ends = clock(claim.expires_at, now);
+    if step::handler_overdue_at(claim).is_some_and(|at| at <= now) {
+        let heard = clock(claim.heard_at(), now);
+        return format!("; stalled: its handler was last heard {heard} and loses it at {ends}");
+    }
+    match step::is_stalled(claim, now) {
+        true => format!("; stalled: its worker is silent and loses it at {ends}"),
+        false => String::new(),
+    }
 }
 
 fn not_starting(facts: &Facts<'_>, live: &Live, since: Time) -> NotStarting {
@@ -108,11 +121,15 @@ fn not_starting_lines(
             format!(" after: {}", line(&failure.message, MESSAGE_CHARS_MAX))
         });
         let (at, attempt) = (clock(*at, now), live.state.attempt);
-        return vec![format!("`{name}` is tried again at {at} (attempt {attempt}){why}")];
+        let mut lines = vec![format!("`{name}` is tried again at {at} (attempt {attempt}){why}")];
+        lines.extend(live.state.details.as_ref().map(|details| {
+            format!("it goes on from what it last said: {}", line(details, MESSAGE_CHARS_MAX))
+        }));
+        return lines;
     }
     let (waited, queue) = (ago(since, now), &found.queue);
     let held = facts.survey.base.gate.holds.first();
-    match (found.waiting_for, held) {
+    let mut lines = match (found.waiting_for, held) {
         (_, Some(hold)) => {
             vec![format!("`{name}` is ready and waits for the hold `{}`", hold.reason)]
         }
@@ -129,11 +146,29 @@ fn not_starting_lines(
                 format!("start one: standfast worker --queue {queue}"),
             ]
         }
-        (Some(other), None) => vec![format!("`{name}` has waited {waited}: {}", other.as_str())],
+        (Some(WaitingFor::Concurrency), None) => vec![format!(
+            "`{name}` has waited {waited}: concurrency, all workers of queue `{queue}` that can \
+             run it are full"
+        )],
+        (Some(other @ (WaitingFor::Rate | WaitingFor::QueuePaused)), None) => {
+            vec![format!("`{name}` has waited {waited}: {}", other.as_str())]
+        }
         (None, None) => {
             vec![format!("`{name}` has waited {waited} for a free worker of queue `{queue}`")]
         }
-    }
+    };
+    lines.extend(
+        live.state
+            .start_by
+            .filter(|_| held.is_none())
+            .map(|by| format!("it fails unless a worker starts it by {}", clock(by, now))),
+    );
+    lines.extend(
+        live.state.give_up_at.map(|at| {
+            format!("it fails unless it is done by {}, attempts included", clock(at, now))
+        }),
+    );
+    lines
 }
 
 /// Shows a hold: what happened, who ends it, and the commands.

@@ -1,5 +1,6 @@
 //! What a process needs to work, looked at one by one.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,10 +12,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// How often a process writes to the store only to see whether it can.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
-/// The longest that the last such write may be ago: two may be missed.
+/// The same after a write that failed, so that a store that came back is seen soon.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+/// The longest that the last such write may be ago: a store that hangs fails none of them.
 const WRITE_AGE_MAX: Duration = Duration::from_secs(15);
-/// The longest that a loop which looks every few seconds may be silent.
-const LOOP_SILENT_MAX: Duration = Duration::from_secs(30);
+/// The longest that a loop which looks every few seconds may be silent: with the time between
+/// two probes, a loop that stands still is seen within half a minute.
+const LOOP_SILENT_MAX: Duration = Duration::from_secs(20);
 /// The record of the installation that is written to see whether the store takes writes.
 const FIELD: &str = "pulse";
 
@@ -36,49 +40,72 @@ impl Check for StoreCheck {
     }
 }
 
-/// Writes to the store again and again, for as long as it lives.
+/// Writes to the store again and again, and looks at its settings, for as long as it lives.
 pub struct Pulse {
     last: Arc<Mutex<Last>>,
     _writing: AbortOnDropHandle<()>,
 }
 
+/// How many faults the store's settings and role have, for metrics.
+pub type FaultCount = Arc<AtomicU64>;
+
 #[derive(Default)]
 struct Last {
     written: Option<Instant>,
+    /// Why the last write failed, if it did.
     error: Option<String>,
 }
 
 impl Pulse {
-    /// Begins to write.
-    pub fn start(engine: &Engine) -> Self {
+    /// Begins to write, and to count the store's faults.
+    pub fn start(engine: &Engine, faults: FaultCount) -> Self {
         let last = Arc::new(Mutex::new(Last::default()));
-        let writing = tokio::spawn(write_again(engine.clone(), last.clone()));
+        let (engine, noted) = (engine.clone(), last.clone());
+        let writing = tokio::spawn(async move {
+            let mut known = Vec::new();
+            loop {
+                write(&engine, &noted).await;
+                look(&engine, &mut known, &faults).await;
+                let failed = lock(&noted).error.is_some();
+                tokio::time::sleep(if failed { WRITE_AGAIN } else { WRITE_EVERY }).await;
+            }
+        });
         Self { last, _writing: AbortOnDropHandle::new(writing) }
     }
 }
 
-async fn write_again(engine: Engine, last: Arc<Mutex<Last>>) {
-    loop {
-        let commit = Commit {
-            id: engine.commit_id(),
-            scope: Scope::Installation,
-            guards: Vec::new(),
-            writes: vec![(FIELD.to_owned(), Some(b"{}".to_vec()))],
-            first_event: 0,
-            events: Vec::new(),
-            indexes: Vec::new(),
-            returns: Vec::new(),
-        };
-        let written = engine.commit_raw(commit).await;
-        {
-            let mut last = lock(&last);
-            match written {
-                Ok(_) => *last = Last { written: Some(Instant::now()), error: None },
-                Err(error) => last.error = Some(error.to_string()),
-            }
-        }
-        tokio::time::sleep(WRITE_EVERY).await;
+async fn write(engine: &Engine, last: &Mutex<Last>) {
+    let commit = Commit {
+        id: engine.commit_id(),
+        scope: Scope::Installation,
+        guards: Vec::new(),
+        writes: vec![(FIELD.to_owned(), Some(b"{}".to_vec()))],
+        first_event: 0,
+        events: Vec::new(),
+        indexes: Vec::new(),
+        returns: Vec::new(),
+    };
+    let written = engine.commit_raw(commit).await;
+    let mut last = lock(last);
+    match written {
+        Ok(_) => *last = Last { written: Some(Instant::now()), error: None },
+        Err(error) => last.error = Some(error.to_string()),
     }
+}
+
+/// Logs once that the store's settings have become such that they lose or refuse data, whoever
+/// changed them, and once that they are in order again.
+async fn look(engine: &Engine, known: &mut Vec<String>, count: &AtomicU64) {
+    let Ok(health) = engine.store().health().await else { return };
+    count.store(health.faults.len() as u64, Ordering::Relaxed);
+    if health.faults == *known {
+        return;
+    }
+    match health.faults.is_empty() {
+        true => tracing::info!("the store's settings are in order again"),
+        false => tracing::warn!(faults = health.faults.join("; "), "the store may lose data"),
+    }
+    *known = health.faults;
 }
 
 fn lock(last: &Mutex<Last>) -> MutexGuard<'_, Last> {
@@ -96,7 +123,8 @@ impl Check for WriteCheck {
 
     async fn check(&self) -> Result<(), String> {
         let last = lock(&self.0.last);
-        if last.written.is_some_and(|at| at.elapsed() <= WRITE_AGE_MAX) {
+        let recent = last.written.is_some_and(|at| at.elapsed() <= WRITE_AGE_MAX);
+        if recent && last.error.is_none() {
             return Ok(());
         }
         let why = last.error.clone().unwrap_or_else(|| "no answer yet".to_owned());

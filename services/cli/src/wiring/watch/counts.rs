@@ -8,12 +8,21 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use standfast_brokers::rabbitmq::RabbitBroker;
+use standfast_engine::Standing;
+use standfast_engine::tally::Tally;
 use standfast_worker::QueueGauges;
 
 use super::Watched;
+use super::checks::FaultCount;
 
 /// The counts of a process.
-pub struct Counts(pub Watched);
+pub struct Counts {
+    /// Where most of them are counted.
+    pub watched: Watched,
+    /// Faults of the store's settings and role.
+    pub faults: FaultCount,
+}
 
 impl fmt::Debug for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,23 +33,42 @@ impl fmt::Debug for Counts {
 impl Collector for Counts {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut page = Page(encoder);
-        let [commits, refused, wakes, unconfirmed] = self.0.engine.counters().read();
+        let watched = &self.watched;
+        let [commits, refused, wakes, unconfirmed] = watched.engine.counters().read();
         page.counter("standfast_commits", "Commits tried", commits)?;
         page.counter("standfast_commits_refused", "Commits that met a change", refused)?;
         page.counter("standfast_wakes", "Step messages sent to wake workers", wakes)?;
         let help = "Step messages that the broker did not confirm; the sweep sends them again";
         page.counter("standfast_wakes_unconfirmed", help, unconfirmed)?;
-        if let Some(scheduler) = &self.0.scheduler {
+        let [sent, unsent, dropped] = watched.engine.counters().read_outgoing();
+        page.counter("standfast_outgoing_sent", "Outgoing messages that arrived", sent)?;
+        let help = "Tries to send an outgoing message that were not confirmed";
+        page.counter("standfast_outgoing_unconfirmed", help, unsent)?;
+        let help = "Outgoing messages given up: their reply queue is gone";
+        page.counter("standfast_outgoing_dropped", help, dropped)?;
+        of_store(&mut page, watched.engine.standing(), read(&self.faults))?;
+        if let Some(scheduler) = &watched.scheduler {
             of_scheduler(&mut page, scheduler)?;
         }
-        if let Some(worker) = &self.0.worker {
+        if let Some(worker) = &watched.worker {
             of_worker(&mut page, worker)?;
         }
-        match &self.0.rabbit {
-            Some(rabbit) => of_rabbit(&mut page, &rabbit.counters()),
+        match &watched.rabbit {
+            Some(rabbit) => of_rabbit(&mut page, rabbit),
             None => Ok(()),
         }
     }
+}
+
+fn of_store(page: &mut Page<'_>, standing: &Standing, faults: u64) -> fmt::Result {
+    let help = "1 while the store answers and takes writes, else 0";
+    page.gauge("standfast_store_up", help, &[], u64::from(standing.is_well()))?;
+    let help = "Times that the store went away or refused writes";
+    page.counter("standfast_store_outages", help, standing.outages())?;
+    let help = "Calls that the store did not carry out";
+    page.counter("standfast_store_failures", help, standing.failures())?;
+    let help = "Faults of the store's settings and role that lose or refuse data";
+    page.gauge("standfast_store_faults", help, &[], faults)
 }
 
 fn of_scheduler(page: &mut Page<'_>, gauges: &standfast_scheduler::Gauges) -> fmt::Result {
@@ -49,21 +77,28 @@ fn of_scheduler(page: &mut Page<'_>, gauges: &standfast_scheduler::Gauges) -> fm
         ("standfast_scheduler_timers_fired", "Timers that did something", &gauges.fired),
         ("standfast_scheduler_claims_taken_over", "Attempts taken over", &gauges.taken_over),
         ("standfast_scheduler_steps_swept", "Lost step messages sent again", &gauges.swept),
-        ("standfast_scheduler_steps_dead", "Step messages that died", &gauges.dead),
+        ("standfast_scheduler_outgoing_swept", "Promises kept later", &gauges.outgoing_swept),
         ("standfast_scheduler_tasks_removed", "Tasks removed after retention", &gauges.removed),
     ] {
         page.counter(name, help, read(count))?;
     }
-    Ok(())
+    let name = "standfast_scheduler_steps_dead";
+    page.tally(name, "Step messages that died, by reason", "reason", &gauges.dead)?;
+    let name = "standfast_intake_messages";
+    let help = "Messages dealt with: created, known, or the kind of problem";
+    page.tally(name, help, "outcome", &gauges.intake.messages)?;
+    let name = "standfast_intake_messages_held";
+    page.gauge(name, "Messages that wait for store or broker", &[], read(&gauges.intake.held))
 }
 
 fn of_worker(page: &mut Page<'_>, gauges: &standfast_worker::Gauges) -> fmt::Result {
     let name = "standfast_worker_deliveries_spent";
-    page.counter(name, "Deliveries that woke for nothing", read(&gauges.spent))?;
+    page.tally(name, "Deliveries that woke for nothing, by reason", "reason", &gauges.spent)?;
     let name = "standfast_worker_deliveries_malformed";
     page.counter(name, "Deliveries that could not be read", read(&gauges.malformed))?;
     let name = "standfast_worker_deliveries_held";
-    page.gauge(name, "1 while the store does not answer, else 0", &[], read(&gauges.held))?;
+    let help = "Deliveries held because the store does not answer";
+    page.gauge(name, help, &[], read(&gauges.held))?;
     let queues: Vec<(String, QueueGauges)> =
         gauges.queues().into_iter().map(|(queue, counts)| (queue.to_string(), counts)).collect();
     let of = |value: fn(&QueueGauges) -> u64| {
@@ -91,10 +126,14 @@ fn of_worker(page: &mut Page<'_>, gauges: &standfast_worker::Gauges) -> fmt::Res
     page.family(name, "Attempts ended, by outcome", true, &labels, ended.concat())
 }
 
-fn of_rabbit(
-    page: &mut Page<'_>,
-    counts: &standfast_brokers::rabbitmq::RabbitCounters,
-) -> fmt::Result {
+fn of_rabbit(page: &mut Page<'_>, rabbit: &RabbitBroker) -> fmt::Result {
+    let (counts, standing) = (rabbit.counters(), rabbit.standing());
+    let (name, help) = ("standfast_rabbitmq_connected", "1 while the connection is open");
+    let connected = [("publish", standing.publishing), ("consume", standing.consuming)]
+        .map(|(purpose, open)| (vec![purpose.to_owned()], u64::from(open)));
+    page.family(name, help, false, &["purpose"], connected.to_vec())?;
+    let (name, help) = ("standfast_rabbitmq_blocked", "1 while the broker blocks publishers");
+    page.gauge(name, help, &[], u64::from(standing.blocked))?;
     for (name, help, count) in [
         ("standfast_rabbitmq_reconnections", "Connections opened again", counts.reconnections),
         ("standfast_rabbitmq_resubscriptions", "Consumers made again", counts.resubscriptions),
@@ -120,6 +159,11 @@ impl Page<'_> {
     fn counter(&mut self, name: &str, help: &str, count: u64) -> fmt::Result {
         let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(count).encode(metric)
+    }
+
+    fn tally(&mut self, name: &str, help: &str, label: &str, tally: &Tally) -> fmt::Result {
+        let values = tally.read().into_iter().map(|(word, count)| (vec![word.to_owned()], count));
+        self.family(name, help, true, &[label], values.collect())
     }
 
     fn gauge(&mut self, name: &str, help: &str, labels: &[&str], value: u64) -> fmt::Result {

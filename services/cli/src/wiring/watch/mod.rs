@@ -11,7 +11,9 @@ use standfast_api::admin::{Admin, Check};
 use standfast_brokers::rabbitmq::RabbitBroker;
 use standfast_engine::Engine;
 
-use self::checks::{BrokerCheck, Pulse, SchedulerCheck, StoreCheck, WorkerCheck, WriteCheck};
+use self::checks::{
+    BrokerCheck, FaultCount, Pulse, SchedulerCheck, StoreCheck, WorkerCheck, WriteCheck,
+};
 use self::counts::Counts;
 use self::depths::Depths;
 
@@ -37,7 +39,8 @@ impl Watched {
     /// Begins to look, and gives what the operator is shown. Depths of queues are the same in
     /// every process; workers, of which there are many, leave them to the others.
     pub fn admin(self) -> Admin {
-        let pulse = Pulse::start(&self.engine);
+        let faults = FaultCount::default();
+        let pulse = Pulse::start(&self.engine, faults.clone());
         let mut checks: Vec<Arc<dyn Check>> = vec![
             Arc::new(StoreCheck(self.engine.clone())),
             Arc::new(WriteCheck(pulse)),
@@ -52,7 +55,7 @@ impl Watched {
         let only_worker = self.worker.is_some() && self.scheduler.is_none();
         let depths = Depths(self.engine.clone());
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Counts(self)));
+        registry.register_collector(Box::new(Counts { watched: self, faults }));
         match only_worker {
             true => Admin::new(checks, Arc::new(registry), None),
             false => Admin::new(checks, Arc::new(registry), Some(Arc::new(depths))),

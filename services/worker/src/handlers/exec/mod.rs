@@ -19,8 +19,17 @@
 //! The program starts in the attempt's directory with `PATH`, `HOME` and `LANG` of the worker,
 //! a `TMPDIR` of its own, `STANDFAST_TASK`, `STANDFAST_STEP`, `STANDFAST_ATTEMPT`,
 //! `STANDFAST_ROUND`, `STANDFAST_INPUTS` (the directory of the needed steps' artifacts),
-//! `STANDFAST_OUTCOME` (a file it may write, see below) and three marks by which its
-//! processes are found again. Nothing else of the worker's environment is passed on.
+//! `STANDFAST_OUTCOME` and `STANDFAST_PROGRESS` (files it may write, see below), in an attempt
+//! after one that said how far it was `STANDFAST_LAST_DETAILS` (what that one said last), and
+//! three marks by which its processes are found again. Nothing else of the worker's environment
+//! is passed on.
+//!
+//! # Progress
+//!
+//! The last whole line of the file that `STANDFAST_PROGRESS` names (all of it if it has no line
+//! end; up to 4 KiB) is shown beside the step while the program runs, and handed to the next
+//! attempt if this one does not succeed. Signs of life, of which a step's `timeout.heartbeat`
+//! wants one again and again, are output of any kind and a change of either file.
 //!
 //! # Output
 //!
@@ -51,6 +60,16 @@
 //! file or JSON output with faults, too much output: `permanent`. The failure's output has
 //! the same shape as a success's, with the ends of both texts.
 //!
+//! # Effects
+//!
+//! What a program changes outside, nobody can tell from its command: the step's author declares
+//! it (`effect`), and without that it is run again after a crash. Of a declared effect the
+//! intent is recorded before the program starts, and `STANDFAST_EFFECT_KEY` is the key that
+//! stays the same on every repeat. A success says that it has happened. A failure says nothing,
+//! unless the program was never started, or its outcome file has `"effect": "happened"` or
+//! `"not_happened"` within `error`. As the `check` of an effect, exit code 0 says that it has
+//! happened and 1 that it has not.
+//!
 //! # The end
 //!
 //! When the first process ends, everything it left behind is killed. On cancellation and when
@@ -61,6 +80,7 @@
 mod family;
 mod outcome;
 mod processes;
+mod progress;
 mod report;
 mod run;
 

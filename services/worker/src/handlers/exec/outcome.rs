@@ -1,19 +1,17 @@
 //! The outcome file: what a program says about its attempt beyond an exit code. The format is
 //! shown at the handler.
 
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Read;
 use std::path::{Component, Path};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use serde_json::{Map, Value};
 use standfast_domain::ids::check_name;
 use standfast_domain::outcome::ARTIFACTS_MAX;
 
 use super::super::fields::{kind, shown};
-use super::super::{Class, Failure, Masker, OUTPUT_BYTES_MAX, strict_json};
+use super::super::{Class, Failure, Masker, OUTPUT_BYTES_MAX, Sent, strict_json};
+use super::progress;
 
 /// Seconds of `retry_after`: ten years, as for all timers.
 const RETRY_AFTER_SECONDS_MAX: f64 = 315_576_000.0;
@@ -40,18 +38,8 @@ pub(super) struct Outcome {
 /// Reads an outcome file; `None` if the program wrote none. Secrets are taken out before
 /// anything is cut or quoted.
 pub(super) fn read(path: &Path, masker: &Masker) -> Result<Option<Outcome>, String> {
-    // A link or a pipe in the file's place must neither lead elsewhere nor block.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).map_err(|fault| fault.to_string())?;
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("cannot be read: {error}")),
-    };
-    let about = file.metadata().map_err(|error| format!("cannot be read: {error}"))?;
-    if !about.is_file() {
-        return Err("is not a regular file".to_owned());
-    }
+    let opened = progress::open(path).map_err(|error| format!("cannot be read: {error}"))?;
+    let Some(file) = opened else { return Ok(None) };
     let mut bytes = Vec::new();
     file.take(OUTPUT_BYTES_MAX as u64 + 1)
         .read_to_end(&mut bytes)
@@ -146,7 +134,7 @@ fn read_then(value: &Value) -> Result<Vec<Value>, String> {
 
 fn read_error(value: &Value) -> Result<Failure, String> {
     let error = object(value, "`error`")?;
-    known(error, &["class", "message", "retry_after", "output"], "error/")?;
+    known(error, &["class", "message", "retry_after", "output", "effect"], "error/")?;
     let class = error.get("class").ok_or("`error/class` is missing")?;
     let class = match Class::parse(text(class, "error/class")?) {
         // A program cannot report that its worker went away.
@@ -160,7 +148,21 @@ fn read_error(value: &Value) -> Result<Failure, String> {
     let mut failure = Failure::new(class, text(message, "error/message")?);
     failure.retry_after = error.get("retry_after").map(read_span).transpose()?;
     failure.output = error.get("output").cloned();
+    failure.sent = error.get("effect").map_or(Ok(Sent::Unknown), read_sent)?;
     Ok(failure)
+}
+
+/// Reads what a failed program knows of its step's effect.
+fn read_sent(value: &Value) -> Result<Sent, String> {
+    match text(value, "error/effect")? {
+        "not_happened" => Ok(Sent::Refused),
+        "happened" => Ok(Sent::Landed(Value::Null)),
+        "unknown" => Ok(Sent::Unknown),
+        _ => {
+            let names = "`happened`, `not_happened` or `unknown`";
+            Err(format!("`error/effect` must be {names}, found {}", shown(value)))
+        }
+    }
 }
 
 /// Reads a span: seconds as a number, or a text such as `30s`, `5m`, `2h`, `250ms`, `1d`.
@@ -332,6 +334,9 @@ mod tests {
         assert!(read(&path, &Masker::default()).unwrap_err().contains("cannot be read"));
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        assert_eq!(read(&path, &Masker::default()), Err("is not a regular file".to_owned()));
+        assert_eq!(
+            read(&path, &Masker::default()),
+            Err("cannot be read: is not a regular file".to_owned())
+        );
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::secrets::Masker;
 use super::super::{
-    Class, FAILURE_TEXT_BYTES_MAX, Failure, Job, Report, Success, shorten, strict_json,
+    Class, FAILURE_TEXT_BYTES_MAX, Failure, Job, Report, Sent, Success, shorten, strict_json,
 };
 use super::outcome::{self, Outcome};
 use super::run::Ending;
@@ -81,7 +81,11 @@ fn exited(input: &Input, seen: &Seen, outcome: Result<Option<Outcome>, String>) 
     match outcome {
         Ok(Some(Outcome { error: Some(failure), .. })) => {
             let output = failure.output.clone().unwrap_or_else(|| failure_output(seen));
-            failure.with_output(output).into()
+            let sent = match failure.sent.clone() {
+                Sent::Landed(_) => Sent::Landed(output.clone()),
+                other => other,
+            };
+            Failure { sent, ..failure.with_output(output) }.into()
         }
         Ok(outcome) if expected => succeeded(input.form, seen, outcome.unwrap_or_default()),
         Err(fault) if expected => permanent(seen, &format!("the outcome file: {fault}")).into(),
@@ -111,6 +115,7 @@ fn succeeded(form: Form, seen: &Seen, outcome: Outcome) -> Report {
         cost_usd_micros: outcome.cost_usd_micros,
         checkpoint: outcome.checkpoint,
         then: outcome.then,
+        kept: false,
     })
 }
 

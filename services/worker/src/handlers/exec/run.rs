@@ -21,8 +21,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::secrets::{Masker, Resolver};
-use super::super::{Class, Failure, Job, LogSink, LogSource, Report, SecretFault};
+use super::super::{
+    Class, Failure, Job, LogSink, LogSource, Pulse, Report, SecretFault, Sent, outside,
+};
 use super::family::{Family, HOME_MARK};
+use super::progress::Progress;
 use super::report::{self, Seen};
 use super::{ExecSettings, Input};
 
@@ -60,12 +63,23 @@ pub(super) async fn run(settings: &ExecSettings, job: &Job, input: Input) -> Rep
     if job.cancel.is_cancelled() {
         return Failure::new(Class::Cancelled, "exec: cancelled before the start").into();
     }
-    let outcome = job.directory.join(PRIVATE_DIRECTORY).join("outcome.json");
-    let (mut child, family) = match start(settings, job, &input, &outcome, &masker) {
-        Ok(started) => started,
-        Err(failure) => return (*failure).into(),
+    let effect = job.effect.as_deref();
+    if let Some(report) = outside::ask(effect, job.deadline).await {
+        return report;
+    }
+    let private = job.directory.join(PRIVATE_DIRECTORY);
+    let progress = Progress {
+        file: private.join("progress"),
+        outcome: private.join("outcome.json"),
+        masker: masker.clone(),
+        pulse: job.pulse.clone(),
     };
-    let pipes = Pipes::serve(&mut child, &input, &job.log, settings.output_bytes_max);
+    let (mut child, family) = match start(settings, job, &input, &progress) {
+        Ok(started) => started,
+        Err(failure) => return Failure { sent: Sent::Not, ..*failure }.into(),
+    };
+    let pipes = Pipes::serve(&mut child, &input, job, settings.output_bytes_max);
+    let following = AbortOnDropHandle::new(tokio::spawn(progress.clone().follow()));
     let left = job.deadline.saturating_sub(started.elapsed());
     let (ending, status) = wait(&mut child, job, left, &pipes.too_much).await;
     let ended = stop(settings, ending, &mut child, family).await;
@@ -73,7 +87,9 @@ pub(super) async fn run(settings: &ExecSettings, job: &Job, input: Input) -> Rep
         job.log.note("some processes of this attempt could not be ended");
     }
     let (stdout, stderr) = pipes.finish().await;
-    let seen = Seen { ending, status, stdout, stderr, outcome, masker };
+    drop(following);
+    progress.look((None, None)); // what was said at the very end
+    let seen = Seen { ending, status, stdout, stderr, outcome: progress.outcome, masker };
     report::report(settings, job, &input, &seen)
 }
 
@@ -92,8 +108,7 @@ fn start(
     settings: &ExecSettings,
     job: &Job,
     input: &Input,
-    outcome: &Path,
-    masker: &Masker,
+    progress: &Progress,
 ) -> Result<(Child, Family), Box<Failure>> {
     let fail = |class, message: String| Box::new(Failure::new(class, message));
     let Some((program, arguments)) = input.command.split_first() else {
@@ -103,21 +118,23 @@ fn start(
     std::fs::create_dir_all(&temporary).map_err(|error| {
         fail(Class::Retryable, format!("exec: the attempt's directory: {error}"))
     })?;
-    let mut command = Command::new(located(program, &job.directory));
+    let program = located(program, &job.directory);
+    let mut command = Command::new(&program);
     command
         .args(arguments)
         .current_dir(&job.directory)
         .env_clear()
-        .envs(environment(settings, job, outcome, temporary))
+        .envs(environment(settings, job, progress, temporary))
         .envs(input.env.iter().map(|(name, value)| (name, value)))
         .stdin(if input.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mark = uuid::Uuid::now_v7().to_string();
     Family::start(&mut command, &mark).map_err(|error| {
-        let class = start_class(&error);
-        let program = masker.text(program);
-        fail(class, format!("exec: `{program}` could not be started: {error}"))
+        let (class, why) = start_fault(&error, &program, &job.directory);
+        let program = &input.command[0];
+        let text = format!("exec: `{program}` could not be started: {why}");
+        fail(class, progress.masker.text(&text))
     })
 }
 
@@ -130,11 +147,16 @@ fn located(program: &str, directory: &Path) -> PathBuf {
 fn environment(
     settings: &ExecSettings,
     job: &Job,
-    outcome: &Path,
+    progress: &Progress,
     temporary: PathBuf,
 ) -> Vec<(&'static str, OsString)> {
     let own = |name, default: &str| std::env::var_os(name).unwrap_or_else(|| default.into());
-    vec![
+    // A variable ends at a NUL character, which a handler elsewhere may have said.
+    let last = job.last_details.as_ref().map(|details| details.replace('\0', ""));
+    let last = last.map(|details| ("STANDFAST_LAST_DETAILS", OsString::from(details)));
+    let effect = job.effect.as_ref();
+    let effect = effect.map(|effect| ("STANDFAST_EFFECT_KEY", effect.key.clone().into()));
+    let mut variables = vec![
         ("PATH", own("PATH", "/usr/local/bin:/usr/bin:/bin")),
         ("HOME", own("HOME", "/")),
         ("LANG", own("LANG", "C.UTF-8")),
@@ -144,9 +166,35 @@ fn environment(
         ("STANDFAST_ATTEMPT", job.attempt.to_string().into()),
         ("STANDFAST_ROUND", job.round.to_string().into()),
         ("STANDFAST_INPUTS", job.directory.join("inputs").into()),
-        ("STANDFAST_OUTCOME", outcome.into()),
+        ("STANDFAST_OUTCOME", progress.outcome.clone().into()),
+        ("STANDFAST_PROGRESS", progress.file.clone().into()),
         (HOME_MARK, settings.home_id.clone().into()),
-    ]
+    ];
+    variables.extend(last);
+    variables.extend(effect);
+    variables
+}
+
+/// Says why a program did not start. "No such file" may mean the program, its folder, what
+/// interprets it, or the attempt's own directory; only the last is the worker's and is made anew
+/// for another attempt.
+pub(super) fn start_fault(error: &io::Error, program: &Path, directory: &Path) -> (Class, String) {
+    if !directory.is_dir() {
+        return (Class::Retryable, format!("the attempt's directory is gone: {error}"));
+    }
+    let class = start_class(error);
+    let missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+    let folder = program.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let why = match folder {
+        _ if !missing => error.to_string(),
+        None => "it is not in the worker's `PATH`".to_owned(),
+        Some(folder) if !folder.is_dir() => format!("there is no folder {}", folder.display()),
+        Some(_) if program.exists() => {
+            "the file is there; the interpreter that it names is not".to_owned()
+        }
+        Some(folder) => format!("there is no such file in {}", folder.display()),
+    };
+    (class, why)
 }
 
 /// A program that is not there or cannot be run will not be there next time either; a lack
@@ -215,8 +263,9 @@ struct Pipes {
 }
 
 impl Pipes {
-    fn serve(child: &mut Child, input: &Input, log: &LogSink, bytes_max: usize) -> Self {
+    fn serve(child: &mut Child, input: &Input, job: &Job, bytes_max: usize) -> Self {
         let too_much = CancellationToken::new();
+        let signs = || (job.log.clone(), job.pulse.clone());
         let stdin = child.stdin.take().zip(input.stdin.as_ref()).map(|(mut pipe, value)| {
             let bytes = match value {
                 Value::String(text) => text.clone(),
@@ -229,12 +278,12 @@ impl Pipes {
         });
         let stdout = child.stdout.take().map(|pipe| {
             let keep = Keep { bytes_max, too_much: Some(too_much.clone()) };
-            let reading = read(pipe, log.clone(), LogSource::Stdout, keep);
+            let reading = read(pipe, signs(), LogSource::Stdout, keep);
             AbortOnDropHandle::new(tokio::spawn(async { reading.await.0 }))
         });
         let stderr = child.stderr.take().map(|pipe| {
             let keep = Keep { bytes_max: STDERR_BYTES_MAX, too_much: None };
-            let reading = read(pipe, log.clone(), LogSource::Stderr, keep);
+            let reading = read(pipe, signs(), LogSource::Stderr, keep);
             AbortOnDropHandle::new(tokio::spawn(reading))
         });
         Self { stdin, stdout, stderr, too_much }
@@ -267,7 +316,7 @@ struct Keep {
 /// Reads a pipe to its end; gives what is kept and whether there was more.
 async fn read(
     mut pipe: impl AsyncRead + Unpin,
-    log: LogSink,
+    (log, pulse): (LogSink, Pulse),
     source: LogSource,
     keep: Keep,
 ) -> (Vec<u8>, bool) {
@@ -275,6 +324,7 @@ async fn read(
     let mut more = false;
     let mut chunk = vec![0; 32 * 1024];
     while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
+        pulse.beat();
         log.write(source, &chunk[..count]);
         kept.extend_from_slice(&chunk[..count]);
         let over = kept.len().saturating_sub(keep.bytes_max);

@@ -106,6 +106,7 @@ async fn the_environment_is_small_and_names_the_attempt() {
         "STANDFAST_HOME_ID",
         "STANDFAST_INPUTS",
         "STANDFAST_OUTCOME",
+        "STANDFAST_PROGRESS",
         "STANDFAST_ROUND",
         "STANDFAST_STEP",
         "STANDFAST_TASK",
@@ -192,6 +193,48 @@ async fn programs_that_cannot_run_are_permanent() {
         let report = exec().run(job(directory.path(), json!({ "command": [program] }))).await;
         failed(report, Class::Permanent, &format!("`{program}` could not be started"));
     }
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = directory();
+    let script = directory.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let here = directory.path().display().to_string();
+    for (program, said) in [
+        ("no-such-program-anywhere", "it is not in the worker's `PATH`".to_owned()),
+        ("/gone/plan/script", "there is no folder /gone/plan".to_owned()),
+        ("./script/x", "there is no folder".to_owned()),
+        ("./nothing", format!("there is no such file in {here}")),
+        ("./script", "the interpreter that it names is not".to_owned()),
+    ] {
+        let report = exec().run(job(directory.path(), json!({ "command": [program] }))).await;
+        failed(report, Class::Permanent, &said);
+    }
+}
+
+#[test]
+fn a_lack_that_passes_is_retryable_and_what_stays_is_not() {
+    use rustix::io::Errno;
+    let (directory, program) = (directory(), Path::new("/bin/sh"));
+    let class = |errno: Errno, directory: &Path| {
+        run::start_fault(
+            &std::io::Error::from_raw_os_error(errno.raw_os_error()),
+            program,
+            directory,
+        )
+    };
+    for errno in [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::TXTBSY] {
+        assert_eq!(class(errno, directory.path()).0, Class::Retryable, "{errno}");
+    }
+    for errno in [Errno::NOENT, Errno::ACCESS, Errno::NOEXEC, Errno::TOOBIG] {
+        assert_eq!(class(errno, directory.path()).0, Class::Permanent, "{errno}");
+    }
+    let gone = class(Errno::NOENT, &directory.path().join("gone"));
+    assert_eq!(gone.0, Class::Retryable);
+    assert!(gone.1.starts_with("the attempt's directory is gone"), "{}", gone.1);
 }
 
 #[tokio::test]
@@ -291,6 +334,7 @@ async fn an_outcome_file_decides() {
         cost_usd_micros: 500_000,
         checkpoint: Some("c".to_owned()),
         then: vec![json!({ "id": "s" })],
+        kept: false,
     };
     assert_eq!(success, expected);
     let success = succeeded(outcome(r#"{"cost":{"usd":1}}"#, "echo kept").await);
@@ -483,4 +527,58 @@ async fn faults_are_also_found_when_it_runs() {
     let report = with(json!({ "command": ["true"], "x": 1, "output": 2 })).await;
     failed(report, Class::Permanent, "exec: `with/x`: unknown field `x`");
     failed(with(json!({ "command": "${{ x }}" })).await, Class::Permanent, "command is empty");
+}
+
+#[tokio::test]
+async fn what_a_program_says_of_its_progress_is_masked_and_known_at_its_end() {
+    let directory = directory();
+    let script = "echo one > $STANDFAST_PROGRESS; echo key $KEY >> $STANDFAST_PROGRESS; exit 1";
+    let input =
+        json!({ "command": ["sh", "-c", script], "env": { "KEY": "${{ secrets.TOKEN }}" } });
+    let job = job(directory.path(), input);
+    let pulse = job.pulse.clone();
+    failed(exec().run(job).await, Class::Retryable, "exit code 1");
+    let said = pulse.untold();
+    assert_eq!((said.details.as_deref(), said.alive), (Some("key ***"), true));
+}
+
+#[tokio::test]
+async fn output_is_a_sign_of_life_and_so_is_a_changed_file() {
+    for script in ["echo x", "echo x >&2", "echo '{}' > $STANDFAST_OUTCOME"] {
+        let directory = directory();
+        let job = job(directory.path(), json!({ "command": ["sh", "-c", script] }));
+        let pulse = job.pulse.clone();
+        succeeded(exec().run(job).await);
+        assert!(pulse.untold().alive, "{script}");
+    }
+    let directory = directory();
+    let job = job(directory.path(), json!({ "command": ["true"] }));
+    let pulse = job.pulse.clone();
+    succeeded(exec().run(job).await);
+    assert!(!pulse.untold().alive, "a program that says nothing gives no sign");
+}
+
+#[tokio::test]
+async fn a_program_is_told_what_the_attempt_before_said_last() {
+    let directory = directory();
+    let input = json!({ "command": ["sh", "-c", "echo ${STANDFAST_LAST_DETAILS-none}"] });
+    let mut job = job(directory.path(), input.clone());
+    job.last_details = Some("row\0 400".to_owned());
+    assert_eq!(succeeded(exec().run(job).await).output["stdout"], "row 400");
+    assert_eq!(output(input).await["stdout"], "none");
+}
+
+#[tokio::test]
+async fn a_program_names_each_class_of_failure_but_the_loss_of_its_worker() {
+    for class in ["retryable", "permanent", "rate_limited", "timeout", "cancelled"] {
+        let text = json!({ "error": { "class": class, "message": "so it is", "retry_after": 7 } });
+        let failure = failed(
+            outcome(&text.to_string(), "exit 0").await,
+            Class::parse(class).unwrap(),
+            "so it is",
+        );
+        assert_eq!(failure.retry_after, Some(Duration::from_secs(7)), "{class}");
+    }
+    let lost = json!({ "error": { "class": "lost", "message": "" } }).to_string();
+    failed(outcome(&lost, "exit 0").await, Class::Permanent, "`error/class` must be");
 }

@@ -11,7 +11,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use super::super::secrets::Masker;
-use super::super::{Class, FAILURE_TEXT_BYTES_MAX, Failure, Report, Success, shorten, strict_json};
+use super::super::{
+    Class, FAILURE_TEXT_BYTES_MAX, Failure, Pulse, Report, Sent, Success, shorten, strict_json,
+};
 use super::Input;
 
 /// Bytes of all headers that are kept; they are for a look, not for data.
@@ -32,6 +34,7 @@ pub(super) async fn read(
     mut response: Response,
     place: String,
     input: &Input,
+    pulse: &Pulse,
 ) -> Result<Answer, Failure> {
     let limit = input.response_limit;
     let status = response.status().as_u16();
@@ -43,6 +46,7 @@ pub(super) async fn read(
             Failure::new(Class::Retryable, format!("http: {place}: the answer broke off: {error}"))
         })?;
         let Some(chunk) = chunk else { break };
+        pulse.beat();
         body.extend_from_slice(&chunk);
         if body.len() > limit && wanted {
             let message = format!(
@@ -81,7 +85,17 @@ pub(super) fn report(input: &Input, answer: &Answer, masker: &Masker) -> Report 
     let Answer { status, place, .. } = answer;
     let message = masker.text(&format!("http: {place} answered {status}"));
     let (class, retry_after) = class(answer);
-    Failure { retry_after, ..Failure::new(class, message).with_output(output) }.into()
+    let sent = sent(*status);
+    Failure { retry_after, sent, ..Failure::new(class, message).with_output(output) }.into()
+}
+
+/// What a status that was not expected says of the request's effect: whether the other side
+/// has refused it (RFC 9110, section 15) or may have carried it out.
+fn sent(status: u16) -> Sent {
+    match status {
+        307 | 308 | 400..=499 | 501 | 505 => Sent::Refused,
+        _ => Sent::Unknown,
+    }
 }
 
 fn class(answer: &Answer) -> (Class, Option<Duration>) {
@@ -125,7 +139,7 @@ fn shown_headers(headers: &HeaderMap, masker: &Masker) -> Value {
 }
 
 fn body(input: &Input, answer: &Answer) -> (&'static str, Value) {
-    if input.head {
+    if input.method == "HEAD" {
         return ("body", Value::Null);
     }
     let parsed = is_json(&answer.headers).then(|| strict_json::parse(&answer.body).ok()).flatten();

@@ -1,16 +1,18 @@
-//! The handler `http`: reads one resource.
+//! The handler `http`: sends one request and reads its answer.
 //!
 //! # Input
 //!
 //! - `url`: where; `http` or `https`, without user and password
-//! - `method`: `GET` (the default) or `HEAD`; all others change something and need an effect,
-//!   which this version does not have yet
+//! - `method`: `GET` (the default), `HEAD`, `POST`, `PUT`, `PATCH` or `DELETE`
+//! - `body`: what is sent with `POST`, `PUT`, `PATCH` and `DELETE`: a text as it is, any other
+//!   JSON in its compact form, as `application/json` unless a header says otherwise
 //! - `headers`: further headers; `host`, `connection` and those of the body's framing are refused
 //! - `query`: names and texts to add to the URL
 //! - `expect_status`: the statuses of success, as numbers or classes such as `"2xx"`; `["2xx"]`
 //!   if absent
 //! - `response_limit`: bytes of the body that are accepted, 1 MiB if absent, up to 64 MiB
-//! - `follow_redirects`: how many redirects are followed, from 0 to 5; 5 if absent
+//! - `follow_redirects`: how many redirects are followed, from 0 to 5; 5 if absent; a request
+//!   that writes follows none
 //!
 //! `${{ secrets.NAME }}` in a text of `url`, `headers` or `query` is replaced when the request
 //! is sent. On a redirect to another origin `authorization`, `cookie` and every header that
@@ -32,6 +34,18 @@
 //! too large an answer, too many redirects: `permanent`. The output has status, headers and
 //! the beginning of the body if there was an answer.
 //!
+//! # Effects
+//!
+//! Unless the step declares otherwise, GET and HEAD change nothing, PUT and DELETE are
+//! `idempotent`, POST and PATCH `irreversible`. A request with an effect carries its key as
+//! `Idempotency-Key`, the same on every repeat, unless the plan sets that header. It is not
+//! given up once it is under way, not even for a stop: its answer is waited for until the
+//! attempt's time is over, so that nothing becomes uncertain that need not be. An expected
+//! status is the receipt. It has not happened if no connection was made, and where the other
+//! side refused: 307, 308, 4xx, 501 and 505. Any other status, and no answer, says nothing.
+//! As the `check` of an effect, an expected status says that it has happened, 404 and 410 that
+//! it has not.
+//!
 //! # Addresses
 //!
 //! Unless the worker's operator allows it, a request reaches public addresses only: literal
@@ -49,15 +63,34 @@ use serde_json::Value;
 use standfast_domain::record::EffectClass;
 
 use super::fields::{Fields, escape, kind, shown, templated};
-use super::{Class, Failure, Fault, Handler, Job, OUTPUT_BYTES_MAX, Report, faults_failure};
+use super::{
+    Class, Failure, Fault, Handler, Job, OUTPUT_BYTES_MAX, Report, Sent, faults_failure, outside,
+};
 
 /// Bytes of a body if the plan names no limit.
 const RESPONSE_BYTES_DEFAULT: u64 = 1024 * 1024;
 /// Redirects that are followed at most: an honest chain is shorter.
 const REDIRECTS_MAX: u64 = 5;
 /// The fields of an input.
-const FIELDS: [&str; 7] =
-    ["url", "method", "headers", "query", "expect_status", "response_limit", "follow_redirects"];
+const FIELDS: [&str; 8] = [
+    "url",
+    "method",
+    "headers",
+    "query",
+    "body",
+    "expect_status",
+    "response_limit",
+    "follow_redirects",
+];
+/// The methods, and what each changes unless the plan says otherwise (RFC 9110, section 9.2).
+const METHODS: [(&str, EffectClass); 6] = [
+    ("GET", EffectClass::None),
+    ("HEAD", EffectClass::None),
+    ("PUT", EffectClass::Idempotent),
+    ("DELETE", EffectClass::Idempotent),
+    ("POST", EffectClass::Irreversible),
+    ("PATCH", EffectClass::Irreversible),
+];
 /// Headers that belong to the connection, not to the plan.
 const RESERVED_HEADERS: [&str; 9] = [
     "host",
@@ -96,8 +129,17 @@ impl Handler for Http {
         read_input(input).1
     }
 
-    fn effect(&self, _: &Value) -> Result<EffectClass, String> {
-        Ok(EffectClass::None)
+    fn effect(&self, input: &Value) -> Result<EffectClass, String> {
+        match input.get("method") {
+            None => Ok(EffectClass::None),
+            Some(method) if templated(method) => Err("declare the effect's class: which method \
+                is used is known only when the step runs"
+                .to_owned()),
+            Some(method) => {
+                let known = METHODS.iter().find(|(name, _)| method == name);
+                Ok(known.map_or(EffectClass::None, |(_, class)| *class))
+            }
+        }
     }
 
     async fn run(&self, job: Job) -> Report {
@@ -105,19 +147,38 @@ impl Handler for Http {
             (Some(input), faults) if faults.is_empty() => input,
             (_, faults) => return faults_failure("http", &faults).into(),
         };
-        tokio::select! {
+        let Some(effect) = job.effect.clone() else {
+            return tokio::select! {
+                biased;
+                () = job.cancel.cancelled() => cancelled().into(),
+                report = self.in_time(&job, &input) => report,
+            };
+        };
+        let asked = tokio::select! {
             biased;
-            () = job.cancel.cancelled() => {
-                Failure::new(Class::Cancelled, "http: cancelled").into()
-            }
-            () = tokio::time::sleep(job.deadline) => {
-                let time = job.deadline;
-                let message = format!("http: no answer after its time of {time:?}");
-                Failure::new(Class::Timeout, message).into()
-            }
-            report = request::run(&self.client, self.allow_private, &job, &input) => report,
+            () = job.cancel.cancelled() => Some(cancelled().into()),
+            asked = outside::ask(Some(&effect), job.deadline) => asked,
+        };
+        match asked {
+            Some(report) => report,
+            None => self.in_time(&job, &input).await,
         }
     }
+}
+
+impl Http {
+    async fn in_time(&self, job: &Job, input: &Input) -> Report {
+        let running = request::run(&self.client, self.allow_private, job, input);
+        tokio::time::timeout(job.deadline, running).await.unwrap_or_else(|_| {
+            let time = job.deadline;
+            let message = format!("http: no answer after its time of {time:?}");
+            Failure::new(Class::Timeout, message).into()
+        })
+    }
+}
+
+fn cancelled() -> Failure {
+    Failure { sent: Sent::Not, ..Failure::new(Class::Cancelled, "http: cancelled") }
 }
 
 /// A status or a class of statuses that counts as success.
@@ -140,7 +201,8 @@ impl Expected {
 #[derive(Clone, Debug, PartialEq)]
 struct Input {
     url: String,
-    head: bool,
+    method: &'static str,
+    body: Option<Value>,
     headers: Vec<(String, String)>,
     query: Vec<(String, String)>,
     expect_status: Vec<Expected>,
@@ -151,16 +213,19 @@ struct Input {
 fn read_input(input: &Value) -> (Option<Input>, Vec<Fault>) {
     let mut fields = Fields::new(input, &FIELDS);
     let url = read_url(&mut fields);
-    let head = read_head(&mut fields);
+    let method = read_method(&mut fields);
+    let body = read_body(&mut fields, method);
     let headers = read_headers(&mut fields);
     let query = fields.texts("query");
     let expect_status = read_expect_status(&mut fields);
     let limit = fields.number("response_limit", 1, OUTPUT_BYTES_MAX as u64);
     let limit = limit.unwrap_or(RESPONSE_BYTES_DEFAULT);
-    let follow = fields.number("follow_redirects", 0, REDIRECTS_MAX).unwrap_or(REDIRECTS_MAX);
+    let most = if writes(method) { 0 } else { REDIRECTS_MAX };
+    let follow = fields.number("follow_redirects", 0, most).unwrap_or(most);
     let read = url.map(|url| Input {
         url,
-        head,
+        method,
+        body,
         headers,
         query,
         expect_status,
@@ -196,26 +261,33 @@ fn parse_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-fn read_head(fields: &mut Fields<'_>) -> bool {
+/// True for methods that send something to be taken in.
+fn writes(method: &str) -> bool {
+    !matches!(method, "GET" | "HEAD")
+}
+
+fn read_method(fields: &mut Fields<'_>) -> &'static str {
     let Some(value) = fields.get("method").filter(|value| !templated(value)) else {
-        return false;
+        return "GET";
     };
-    match value.as_str() {
-        Some("GET") => return false,
-        Some("HEAD") => return true,
-        Some(other) => {
-            let other = super::shorten(other, 40);
-            let message = format!(
-                "method {other} needs an effect, which this version does not have yet; \
-                 use GET or HEAD"
-            );
-            fields.fault("/method", message);
-        }
+    match METHODS.iter().find(|(name, _)| value == name) {
+        Some((name, _)) => name,
         None => {
-            fields.fault("/method", format!("expected `GET` or `HEAD`, found {}", shown(value)))
+            let names: Vec<String> = METHODS.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let message = format!("expected one of {}, found {}", names.join(", "), shown(value));
+            fields.fault("/method", message);
+            "GET"
         }
     }
-    false
+}
+
+fn read_body(fields: &mut Fields<'_>, method: &str) -> Option<Value> {
+    let templated_method = fields.get("method").is_some_and(templated);
+    let body = fields.get("body").cloned();
+    if body.is_some() && !writes(method) && !templated_method {
+        fields.fault("/body", format!("{method} has no body"));
+    }
+    body
 }
 
 fn read_headers(fields: &mut Fields<'_>) -> Vec<(String, String)> {

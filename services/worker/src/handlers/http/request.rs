@@ -6,11 +6,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use reqwest::header::{
+    ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT,
+};
 use reqwest::{Client, Method, Response, Url};
+use serde_json::Value;
 
 use super::super::secrets::{Masker, Resolver};
-use super::super::{Class, Failure, Job, Report};
+use super::super::{Class, Effect, Failure, Job, Report, SecretFault, Sent};
 use super::addresses::{Guard, Refused, judge};
 use super::answer::{self, Answer};
 use super::{Input, parse_url};
@@ -18,6 +21,8 @@ use super::{Input, parse_url};
 /// How long one connection may take to be made: an address that swallows packets should not
 /// use up the attempt's time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The header that carries an effect's key (draft-ietf-httpapi-idempotency-key-header).
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Headers that never leave their origin.
 const CREDENTIALS: [&str; 2] = ["authorization", "cookie"];
 
@@ -38,17 +43,18 @@ struct Request {
     headers: HeaderMap,
     /// Names of headers that are for the first origin only.
     bound: Vec<HeaderName>,
+    body: Option<String>,
 }
 
 /// Runs one attempt whose input is right. Time and cancellation are the caller's.
 pub(super) async fn run(client: &Client, allow_private: bool, job: &Job, input: &Input) -> Report {
     let mut resolver = Resolver::new(&*job.secrets);
-    let prepared = prepare(&mut resolver, input);
+    let prepared = prepare(&mut resolver, input, job.effect.as_deref());
     let masker = resolver.masker();
     job.log.hide(masker.clone());
     let result = match prepared {
         Ok(request) => follow(client, allow_private, job, input, request).await,
-        Err(fault) => Err(permanent(fault)),
+        Err(fault) => Err(unsent(fault)),
     };
     match result {
         Ok(answer) => answer::report(input, &answer, &masker),
@@ -64,11 +70,21 @@ fn mask(failure: Failure, masker: &Masker) -> Failure {
     }
 }
 
+/// Makes a failure that comes before anything was sent.
+fn unsent(message: impl std::fmt::Display) -> Failure {
+    Failure { sent: Sent::Not, ..permanent(message) }
+}
+
 fn permanent(message: impl std::fmt::Display) -> Failure {
     Failure::new(Class::Permanent, format!("http: {message}"))
 }
 
-fn prepare(resolver: &mut Resolver<'_>, input: &Input) -> Result<Request, String> {
+fn prepare(
+    resolver: &mut Resolver<'_>,
+    input: &Input,
+    effect: Option<&Effect>,
+) -> Result<Request, String> {
+    let body = body(resolver, input).map_err(|fault| fault.to_string())?;
     let mut text = |text: &str| resolver.text(text).map_err(|fault| fault.to_string());
     let mut url = parse_url(&text(&input.url)?.0)?;
     if !input.query.is_empty() {
@@ -84,6 +100,13 @@ fn prepare(resolver: &mut Resolver<'_>, input: &Input) -> Result<Request, String
         HeaderValue::from_static(concat!("standfast/", env!("CARGO_PKG_VERSION"))),
     );
     headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+    if let Some(effect) = effect {
+        let key = HeaderValue::from_str(&effect.key).map_err(|fault| fault.to_string())?;
+        headers.insert(IDEMPOTENCY_KEY, key);
+    }
+    if body.is_some() && !matches!(input.body, Some(Value::String(_))) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
     let mut bound = Vec::new();
     for (name, value) in &input.headers {
         let (value, secret) = text(value)?;
@@ -95,7 +118,15 @@ fn prepare(resolver: &mut Resolver<'_>, input: &Input) -> Result<Request, String
         }
         headers.insert(named, value);
     }
-    Ok(Request { url, headers, bound })
+    Ok(Request { url, headers, bound, body })
+}
+
+fn body(resolver: &mut Resolver<'_>, input: &Input) -> Result<Option<String>, SecretFault> {
+    Ok(match &input.body {
+        None => None,
+        Some(Value::String(text)) => Some(resolver.text(text)?.0),
+        Some(other) => Some(resolver.value(other)?.to_string()),
+    })
 }
 
 /// Goes from hop to hop; each is judged like the first.
@@ -106,20 +137,24 @@ async fn follow(
     input: &Input,
     request: Request,
 ) -> Result<Answer, Failure> {
-    let Request { mut url, mut headers, bound } = request;
-    let method = if input.head { Method::HEAD } else { Method::GET };
+    let Request { mut url, mut headers, bound, body } = request;
+    let method = Method::from_bytes(input.method.as_bytes()).map_err(unsent)?;
     let mut seen = BTreeSet::new();
     loop {
         if !allow_private {
-            judge_literal(&url).map_err(permanent)?;
+            judge_literal(&url).map_err(unsent)?;
         }
         seen.insert(url.clone());
-        let sent = client.request(method.clone(), url.clone()).headers(headers.clone());
+        let mut sent = client.request(method.clone(), url.clone()).headers(headers.clone());
+        if let Some(body) = &body {
+            sent = sent.body(body.clone());
+        }
         let response = sent.send().await.map_err(|error| send_failure(&url, error))?;
+        job.pulse.beat();
         let status = response.status().as_u16();
         job.log.note(&format!("{method} {} answered {status}", place(&url)));
         let Some(next) = redirect(&url, &response, input).map_err(permanent)? else {
-            return answer::read(response, place(&url), input).await;
+            return answer::read(response, place(&url), input, &job.pulse).await;
         };
         if seen.len() > input.follow_redirects {
             let limit = input.follow_redirects;
@@ -178,12 +213,15 @@ fn send_failure(url: &Url, error: reqwest::Error) -> Failure {
     let mut cause = error.source();
     while let Some(one) = cause {
         if let Some(refused) = one.downcast_ref::<Refused>() {
-            return permanent(refused);
+            return unsent(refused);
         }
         causes.push(one.to_string());
         cause = one.source();
     }
     causes.dedup();
     let class = if error.is_builder() { Class::Permanent } else { Class::Retryable };
-    Failure::new(class, format!("http: {}: {}", place(url), causes.join(": ")))
+    let before = error.is_builder() || error.is_connect();
+    let sent = if before { Sent::Not } else { Sent::Unknown };
+    let message = format!("http: {}: {}", place(url), causes.join(": "));
+    Failure { sent, ..Failure::new(class, message) }
 }

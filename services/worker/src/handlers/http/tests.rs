@@ -1,5 +1,6 @@
 //! `http` against small servers of the tests' own.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::testing::{failed, job, succeeded};
+use super::super::testing::{effect, failed, job, now, succeeded};
+use super::super::{Effect, MaySend};
 use super::*;
 
 /// A server that gives each request's first line and headers to a function.
@@ -109,15 +111,117 @@ async fn head_asks_without_a_body() {
     assert!(server.asked()[0].starts_with("HEAD / "));
 }
 
+async fn send(input: Value, effect: Arc<Effect>) -> Report {
+    let directory = tempfile::tempdir().unwrap();
+    let job = Job { effect: Some(effect), ..job(directory.path(), input) };
+    Http::new(true).unwrap().run(job).await
+}
+
 #[tokio::test]
 async fn other_methods_are_refused_before_anything_is_sent() {
     let server = Server::fixed("200", "", b"").await;
-    for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"] {
-        let part = format!("method {method} needs an effect, which this version does not have");
+    for method in ["OPTIONS", "CONNECT", "get"] {
         let input = json!({ "url": server.base, "method": method });
-        failed(run(input).await, Class::Permanent, &part);
+        failed(run(input).await, Class::Permanent, "expected one of `GET`, `HEAD`");
     }
     assert_eq!(server.asked(), [""; 0]);
+}
+
+#[test]
+fn what_a_method_changes_follows_from_it() {
+    let http = Http::new(false).unwrap();
+    for (input, class) in [
+        (json!({}), EffectClass::None),
+        (json!({ "method": "HEAD" }), EffectClass::None),
+        (json!({ "method": "PUT" }), EffectClass::Idempotent),
+        (json!({ "method": "DELETE" }), EffectClass::Idempotent),
+        (json!({ "method": "POST" }), EffectClass::Irreversible),
+        (json!({ "method": "PATCH" }), EffectClass::Irreversible),
+    ] {
+        assert_eq!(http.effect(&input), Ok(class), "{input}");
+    }
+    http.effect(&json!({ "method": "${{ input.x }}" })).unwrap_err();
+}
+
+#[tokio::test]
+async fn a_write_asks_once_and_carries_its_key_and_body() {
+    let server = Server::fixed("201", "", br#""made""#).await;
+    let (effect, told) = effect(EffectClass::Irreversible, now);
+    let input = json!({ "url": server.base, "method": "POST", "body": { "a": [1] } });
+    let success = succeeded(send(input, effect.clone()).await);
+    assert_eq!(success.output["status"], 201);
+    assert_eq!((told.asked.load(SeqCst), effect.may_have_been_sent()), (1, true));
+    let asked = &server.asked()[0];
+    assert!(asked.starts_with("POST / "), "{asked}");
+    for header in
+        ["idempotency-key: t1/pay/main/1", "content-type: application/json", "content-length: 9"]
+    {
+        assert!(asked.contains(header), "expected `{header}` in {asked}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_sent_unless_the_gate_lets_it() {
+    let server = Server::fixed("200", "", b"").await;
+    let input = json!({ "url": server.base, "method": "POST" });
+    let kept = || MaySend::Kept(json!({ "id": 7 }));
+    let success = succeeded(send(input.clone(), effect(EffectClass::Irreversible, kept).0).await);
+    assert_eq!((success.output, success.kept), (json!({ "id": 7 }), true));
+    let late = || MaySend::Before(std::time::Instant::now() - Duration::from_millis(1));
+    let report = send(input.clone(), effect(EffectClass::Irreversible, late).0).await;
+    let failure = failed(report, Class::Retryable, "may not be sent any more");
+    assert_eq!(failure.sent, Sent::Not);
+    let over = || MaySend::Ended(Failure::new(Class::Cancelled, "over"));
+    failed(send(input, effect(EffectClass::Irreversible, over).0).await, Class::Cancelled, "over");
+    assert_eq!(server.asked(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_failure_says_what_it_knows_of_the_effect() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let mut cases = vec![(nobody, Sent::Not)];
+    let mut servers = Vec::new();
+    for (status, sent) in [
+        ("302", Sent::Unknown),
+        ("307", Sent::Refused),
+        ("400", Sent::Refused),
+        ("409", Sent::Refused),
+        ("429", Sent::Refused),
+        ("500", Sent::Unknown),
+        ("501", Sent::Refused),
+        ("503", Sent::Unknown),
+    ] {
+        let server = Server::fixed(status, "location: /x\r\n", b"").await;
+        cases.push((server.base.clone(), sent));
+        servers.push(server);
+    }
+    let silent = Server::new(|_| Vec::new()).await; // takes the request and breaks off
+    cases.push((silent.base.clone(), Sent::Unknown));
+    for (url, sent) in cases {
+        let input = json!({ "url": url, "method": "POST", "body": "x" });
+        match send(input, effect(EffectClass::Irreversible, now).0).await {
+            Report::Failed(failure) => assert_eq!(failure.sent, sent, "{failure:?}"),
+            Report::Succeeded(success) => panic!("expected a failure, found {success:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_write_under_way_is_not_given_up_when_told_to_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let job = job(directory.path(), json!({}));
+    let cancel = job.cancel.clone();
+    let server = Server::new(move |_| {
+        cancel.cancel(); // the request is here: now its attempt is told to end
+        whole("200", "", b"paid")
+    })
+    .await;
+    let input = json!({ "url": server.base, "method": "POST" });
+    let job = Job { input, effect: Some(effect(EffectClass::Irreversible, now).0), ..job };
+    let success = succeeded(Http::new(true).unwrap().run(job).await);
+    assert_eq!(success.output["body"], "paid");
 }
 
 #[tokio::test]
@@ -148,10 +252,14 @@ async fn secrets_are_sent_and_masked() {
 #[tokio::test]
 async fn statuses_have_their_class() {
     let pause = "retry-after: 7\r\n";
+    let date = "date: Thu, 01 Jan 1970 00:00:01 GMT\r\n\
+                retry-after: Thu, 01 Jan 1970 00:00:10 GMT\r\n";
     let cases = [
         ("429", pause, Class::RateLimited, Some(7)),
+        ("429", date, Class::RateLimited, Some(9)),
         ("429", "", Class::RateLimited, None),
         ("503", pause, Class::RateLimited, Some(7)),
+        ("503", date, Class::RateLimited, Some(9)),
         ("503", "", Class::Retryable, None),
         ("500", pause, Class::Retryable, None),
         ("408", "", Class::Retryable, None),
@@ -353,9 +461,15 @@ fn wrong_inputs_are_refused_by_pointer() {
         (json!({ "url": "example.com" }), "/url", "not a URL"),
         (json!({ "url": "file:///etc/passwd" }), "/url", "scheme `file`"),
         (json!({ "url": "http://a@b.c/" }), "/url", "user and password"),
-        (json!({ "url": url, "body": "x" }), "/body", "unknown field `body`"),
-        (json!({ "url": url, "method": "POST" }), "/method", "method POST needs an effect"),
-        (json!({ "url": url, "method": 1 }), "/method", "expected `GET` or `HEAD`"),
+        (json!({ "url": url, "bdoy": "x" }), "/bdoy", "unknown field `bdoy`"),
+        (json!({ "url": url, "body": "x" }), "/body", "GET has no body"),
+        (json!({ "url": url, "method": "TRACE" }), "/method", "expected one of `GET`"),
+        (json!({ "url": url, "method": 1 }), "/method", "expected one of `GET`"),
+        (
+            json!({ "url": url, "method": "POST", "follow_redirects": 1 }),
+            "/follow_redirects",
+            "from 0 to 0",
+        ),
         (json!({ "url": url, "headers": { "a b": "x" } }), "/headers/a b", "not a header name"),
         (json!({ "url": url, "headers": { "Host": "x" } }), "/headers/Host", "cannot be set"),
         (json!({ "url": url, "headers": { "x": "a\nb" } }), "/headers/x", "one line"),

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::ids::StepId;
-use crate::plan::{OnFailure, Retry, Uses};
+use crate::plan::{OnFailure, Retry, Timeouts, Uses};
 use crate::record::EffectClass;
 use crate::time::{Span, Time};
 
@@ -167,10 +167,6 @@ fn grammar_of_later_versions_is_refused_by_name() {
         let right = format!("/steps/1/{name}: `{name}` is not available in this version");
         refused(with_step(json!({name: null})), &right);
     }
-    for name in ["queue", "heartbeat"] {
-        let right = format!("/steps/1/timeout/{name}: `{name}` is not available in this version");
-        refused(with_step(json!({"timeout": {name: "1s"}})), &right);
-    }
     for name in ["approval", "input", "signal", "task"] {
         let right = format!("/steps/1/uses: `{name}` is not available in this version");
         refused(with_step(json!({"uses": name})), &right);
@@ -197,6 +193,23 @@ fn an_effect_says_what_may_be_repeated() {
     let effect = plan.steps[1].effect.clone().expect("it was read");
     assert_eq!(effect.class, EffectClass::Checkable);
     assert!(effect.check.is_some(), "{effect:?}");
+}
+
+#[test]
+fn all_four_time_limits_are_read() {
+    let spans = json!({"queue": "1m", "attempt": "2m", "heartbeat": "3s", "total": "1h"});
+    let read = accepted(with_step(json!({"timeout": spans})));
+    let wanted = Timeouts {
+        queue: Some(Span::from_secs(60)),
+        attempt: Span::from_secs(120),
+        heartbeat: Some(Span::from_secs(3)),
+        total: Some(Span::from_secs(3600)),
+    };
+    assert_eq!(read.steps[1].timeout, wanted);
+    for name in ["queue", "attempt", "heartbeat", "total"] {
+        let right = format!("/steps/1/timeout/{name}: expected a span longer than 0, found `0s`");
+        refused(with_step(json!({"timeout": {name: "0s"}})), &right);
+    }
 }
 
 #[test]

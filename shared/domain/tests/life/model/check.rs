@@ -105,7 +105,7 @@ impl Watch {
                 let new = self.settled.insert(step.clone());
                 assert!(new, "`{step}` settles twice: {trail:#?}");
             }
-            Change::RoundOpened { steps, .. } => {
+            Change::RoundOpened { steps, .. } | Change::StepsRepeated { steps, .. } => {
                 for (step, _) in steps {
                     self.settled.remove(step);
                     self.charged.remove(step);
@@ -179,15 +179,17 @@ impl Watch {
                 _ => false,
             };
             let own = entries(task, key, record).into_iter();
-            wanted.extend(own.filter(|(index, _)| !claimed || !index.starts_with("ready:")));
+            wanted.extend(own.filter(|entry| !claimed || !is_startable(entry)));
         }
         let header = store.header();
         let starts = matches!(header.phase, Phase::Main | Phase::Finally { .. });
         let extra: Vec<_> = store.indexes.difference(&wanted).collect();
         assert!(extra.is_empty(), "entries of nothing: {extra:?}\nafter {:#?}", self.history);
-        let missing = wanted.difference(&store.indexes).filter(|(index, member)| {
-            let ready = index.starts_with("ready:");
-            let of_plan = !self.finally.iter().any(|step| member.ends_with(&format!("|{step}")));
+        let missing = wanted.difference(&store.indexes).filter(|entry @ (index, member)| {
+            let ready = is_startable(entry);
+            let member_step = member.trim_end_matches("|queue");
+            let mut finally = self.finally.iter();
+            let of_plan = !finally.any(|step| member_step.ends_with(&format!("|{step}")));
             let excused = ready && (!starts || (header.phase != Phase::Main && of_plan));
             !excused && (!header.state.is_final() || of_the_end(index, member))
         });
@@ -218,6 +220,11 @@ impl Watch {
             assert_eq!(folded, Some(record), "{key:?} is not what the log gives");
         }
     }
+}
+
+/// True for entries that a ready step has only while nobody has claimed it.
+fn is_startable((index, member): &(String, String)) -> bool {
+    index.starts_with("ready:") || (index == "timers" && member.ends_with("|queue"))
 }
 
 /// True for entries that a task keeps after its end.

@@ -58,6 +58,12 @@ impl World {
         self.run(process, command)
     }
 
+    /// Renews a claim; with details, its handler has given a sign of life.
+    pub fn renew(&mut self, process: usize, at: &Attempt, details: Option<&str>) -> Said {
+        let (at, alive) = (at.clone(), details.is_some());
+        self.run(process, Command::RenewClaim { at, details: details.map(str::to_owned), alive })
+    }
+
     /// Claims a step and completes the attempt.
     pub fn work(&mut self, step: &str, outcome: Outcome) {
         let said = self.claim(0, step, "w1");
@@ -106,7 +112,7 @@ impl World {
 
     /// Fires a timer of a step or of the task.
     pub fn fire(&mut self, step: Option<&str>, kind: TimerKind) -> Said {
-        self.run(0, Command::FireTimer { step: step.map(id), kind })
+        self.run(0, Command::FireTimer { step: step.map(id), kind, why: None })
     }
 
     /// Lets time pass.

@@ -80,6 +80,7 @@ pub fn submission(plan: Plan) -> Submission {
         templated: BTreeSet::new(),
         named_in_if: BTreeMap::new(),
         traceparent: None,
+        outgoing: BTreeMap::new(),
         written_ahead: false,
     }
 }
@@ -144,6 +145,12 @@ pub fn steps(draws: &[Draw], prefix: &str) -> (Vec<StepPlan>, Vec<Addition>) {
         new.retry.backoff = Span::from_secs(u64::from(draw.attempts / 4 % 3));
         if draw.attempts > 200 {
             new.timeout.total = Some(Span::from_secs(20));
+        }
+        if draw.kind > 200 {
+            new.timeout.queue = Some(Span::from_secs(10));
+        }
+        if draw.named > 50_000 {
+            new.timeout.heartbeat = Some(Span::from_secs(5));
         }
         steps.push(new);
         let upstream = graph::upstream(&steps, &id(&name));

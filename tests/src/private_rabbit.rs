@@ -1,19 +1,18 @@
-//! A RabbitMQ node of the tests' own, on free ports and with its own directory.
+//! A RabbitMQ node of the test's own, on free ports and with its own directory.
 //!
-//! It is started by the first test that needs it and serves all of them, one at a time, since
-//! each does it harm. A watcher process ends it when the test process ends, however that ends.
+//! A watcher process ends it when the test process ends, however that ends: a killed test would
+//! leave an Erlang machine behind.
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lapin::{Connection, ConnectionProperties};
 use tempfile::TempDir;
-use tokio::sync::{Mutex, MutexGuard};
 
-use crate::rig::until;
+use crate::private_redis::free_port;
+use crate::wait;
 
 /// A start of the Erlang machine on a loaded computer of two cores.
 const START_BOUND: Duration = Duration::from_secs(90);
@@ -26,54 +25,38 @@ const FOLDERS: [&str; 4] = [
     "/usr/local/opt/rabbitmq/sbin",
 ];
 
-static NODE: Mutex<Option<Node>> = Mutex::const_new(None);
-
-pub struct Node {
+/// A node; see [`PrivateRabbit::boot`].
+pub struct PrivateRabbit {
     name: String,
     port: u16,
     dist_port: u16,
     scripts: PathBuf,
     folder: TempDir,
     /// Lives on a pipe to this process, and ends the node when the pipe breaks.
-    _watcher: Child,
+    watcher: Child,
 }
 
-/// Lends the node to one test, started and answering.
-pub async fn node() -> MutexGuard<'static, Option<Node>> {
-    let mut node = NODE.lock().await;
-    if node.is_none() {
-        *node = Some(Node::create());
+impl PrivateRabbit {
+    /// Makes a node with further lines of `rabbitmq.conf` and starts it.
+    pub async fn start(settings: &[&str]) -> Self {
+        let node = Self::create(settings);
+        node.boot().await;
+        node
     }
-    let started = node.as_ref().unwrap();
-    if !started.answers().await {
-        started.start().await;
-    }
-    node
-}
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn scripts() -> PathBuf {
-    let chosen = std::env::var_os("STANDFAST_TEST_RABBITMQ_BIN").map(PathBuf::from);
-    let mut folders = chosen.into_iter().chain(FOLDERS.iter().map(PathBuf::from));
-    folders.find(|folder| folder.join("rabbitmq-server").exists()).expect(
-        "these tests start a RabbitMQ node and found no rabbitmq-server; install it or set \
-         STANDFAST_TEST_RABBITMQ_BIN to the folder of its scripts",
-    )
-}
-
-impl Node {
-    fn create() -> Self {
+    /// Makes a node that does not run yet. Consumers' time-outs are looked at each second.
+    pub fn create(settings: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (port, dist_port) = (free_port(), free_port());
         let path = folder.path();
         let config = format!(
             "listeners.tcp.local = 127.0.0.1:{port}\ndisk_free_limit.absolute = 1MB\n\
-             log.file.level = warning\n"
+             log.file.level = warning\n{}\n",
+            settings.join("\n")
         );
+        let ticks = "[{rabbit,[{channel_tick_interval,1000}]}].";
         std::fs::write(path.join("rabbitmq.conf"), config).unwrap();
+        std::fs::write(path.join("advanced.config"), ticks).unwrap();
         std::fs::write(path.join("environment.conf"), "").unwrap();
         std::fs::write(path.join("enabled_plugins"), "[].").unwrap();
         Self {
@@ -81,13 +64,19 @@ impl Node {
             port,
             dist_port,
             scripts: scripts(),
-            _watcher: watch(path),
+            watcher: watch(path),
             folder,
         }
     }
 
+    /// Gives the address; heartbeats are short, so that a frozen node is noticed soon.
     pub fn url(&self) -> String {
-        format!("amqp://guest:guest@127.0.0.1:{}/%2f?heartbeat=5", self.port)
+        self.url_of("guest")
+    }
+
+    /// Gives the address of a user whose password is its name.
+    pub fn url_of(&self, user: &str) -> String {
+        format!("amqp://{user}:{user}@127.0.0.1:{}/%2f?heartbeat=5", self.port)
     }
 
     fn command(&self, script: &str) -> Command {
@@ -103,6 +92,7 @@ impl Node {
             .env("RABBITMQ_PID_FILE", path.join("pid"))
             .env("RABBITMQ_CONF_ENV_FILE", path.join("environment.conf"))
             .env("RABBITMQ_CONFIG_FILE", path.join("rabbitmq.conf"))
+            .env("RABBITMQ_ADVANCED_CONFIG_FILE", path.join("advanced.config"))
             .env("RABBITMQ_ENABLED_PLUGINS_FILE", path.join("enabled_plugins"))
             .env("RABBITMQ_GENERATED_CONFIG_DIR", path.join("generated"))
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
@@ -110,30 +100,35 @@ impl Node {
         command
     }
 
-    async fn answers(&self) -> bool {
+    /// True if it lets clients in.
+    pub async fn answers(&self) -> bool {
         let url = self.url();
         let attempt = Connection::connect(&url, ConnectionProperties::default());
         matches!(tokio::time::timeout(Duration::from_secs(2), attempt).await, Ok(Ok(_)))
     }
 
-    /// Starts the machine and waits until it lets clients in.
-    pub async fn start(&self) {
+    /// Starts the machine, also after a kill, and waits until it lets clients in.
+    pub async fn boot(&self) {
         let output = std::fs::File::create(self.folder.path().join("output")).unwrap();
         let mut command = self.command("rabbitmq-server");
         command.stdout(output.try_clone().unwrap()).stderr(output);
         let mut script = command.spawn().expect("rabbitmq-server is started");
         // Waited for, so that a killed node does not stay in the process table.
         std::thread::spawn(move || script.wait());
-        until("the node lets clients in", START_BOUND, || self.answers()).await;
+        wait::within(START_BOUND, "the node to let clients in", async || {
+            self.answers().await.then_some(())
+        })
+        .await;
     }
 
-    /// Runs `rabbitmqctl` and expects success.
-    pub async fn control(&self, arguments: &[&str]) {
+    /// Runs `rabbitmqctl`, expects success, gives what it printed.
+    pub async fn control(&self, arguments: &[&str]) -> String {
         let mut command = self.command("rabbitmqctl");
-        command.arg("-n").arg(&self.name).args(arguments);
+        command.arg("-q").arg("-n").arg(&self.name).args(arguments);
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "rabbitmqctl {arguments:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Sends a signal to the Erlang machine.
@@ -142,9 +137,35 @@ impl Node {
         let status = Command::new("kill").arg(signal).arg(pid.trim()).status().unwrap();
         assert!(status.success(), "kill {signal} {pid}");
     }
+
+    /// Gives the node's own log.
+    pub fn log(&self) -> String {
+        let Ok(files) = std::fs::read_dir(self.folder.path().join("log")) else {
+            return String::new();
+        };
+        let texts = files.map(|file| std::fs::read_to_string(file.unwrap().path()));
+        texts.filter_map(Result::ok).collect()
+    }
 }
 
-/// Starts the watcher: it waits for the end of its input, which is the end of this process.
+impl Drop for PrivateRabbit {
+    fn drop(&mut self) {
+        drop(self.watcher.stdin.take()); // the watcher now ends the node
+        let _ = self.watcher.wait();
+    }
+}
+
+fn scripts() -> PathBuf {
+    let chosen = std::env::var_os("STANDFAST_TEST_RABBITMQ_BIN").map(PathBuf::from);
+    let mut folders = chosen.into_iter().chain(FOLDERS.iter().map(PathBuf::from));
+    folders.find(|folder| folder.join("rabbitmq-server").exists()).expect(
+        "these tests start a RabbitMQ node and found no rabbitmq-server; install it or set \
+         STANDFAST_TEST_RABBITMQ_BIN to the folder of its scripts",
+    )
+}
+
+/// Starts the watcher: it waits for the end of its input, which is at the latest the end of this
+/// process.
 fn watch(folder: &Path) -> Child {
     let script = "cat > /dev/null; \
                   [ -f \"$1/pid\" ] && kill -9 \"$(cat \"$1/pid\")\"; sleep 1; rm -rf \"$1\"";

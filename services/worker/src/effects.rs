@@ -1,0 +1,247 @@
+//! The gate of one attempt: records its step's effect before it is sent, asks the effect's
+//! check what an earlier attempt has left, and tells receipts that came too late.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use standfast_domain::decide::Speaker;
+use standfast_domain::ids::{Principal, TaskId};
+use standfast_domain::record::{MAIN_EFFECT, NotLanded};
+use standfast_domain::time::Span;
+use standfast_domain::view::Attempt;
+use standfast_engine::EngineError;
+use standfast_engine::claims::Claims;
+use standfast_engine::effects::{
+    DeclaredCheck, DeclaredEffect, EffectAsk, Intended, SEND_WINDOW, Told,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::handlers::{
+    Class, Failure, Handler, Intents, Job, LogSink, MaySend, NamedSecrets, Pulse, Report, Secrets,
+    Sent,
+};
+
+/// The wait between two tries while the store does not answer.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// What the gate of one attempt needs.
+pub(crate) struct Gate {
+    pub claims: Arc<Claims>,
+    pub task: TaskId,
+    pub at: Attempt,
+    pub actor: Principal,
+    pub declared: DeclaredEffect,
+    /// Runs the effect's check; none if it has none, or its handler is not here.
+    pub checker: Option<Checker>,
+    /// Ends the waiting for a store that does not answer.
+    pub cancel: CancellationToken,
+    /// Ends the waiting for a store that does not take what is known.
+    pub give_up: CancellationToken,
+    /// Set once the attempt has ended there and then: nothing is told of it any more.
+    pub over: AtomicBool,
+}
+
+/// Runs the check of an effect.
+pub(crate) struct Checker {
+    pub handler: Arc<dyn Handler>,
+    pub check: DeclaredCheck,
+    pub step: String,
+    pub attempt: u32,
+    pub round: u32,
+    pub directory: PathBuf,
+    pub log: LogSink,
+    pub secrets: Arc<dyn Secrets>,
+}
+
+/// What a check found out.
+enum Found {
+    Happened(Value),
+    NotHappened,
+    Nothing(Failure),
+}
+
+#[async_trait]
+impl Intents for Gate {
+    async fn may_send(&self, request_timeout: Duration) -> MaySend {
+        if !self.declared.class.needs_durable_store() {
+            return MaySend::Before(Instant::now() + request_timeout); // the claim is the intent
+        }
+        loop {
+            let before = Instant::now() + SEND_WINDOW.to_std();
+            let answer = self
+                .claims
+                .intend(&self.task, self.at.clone(), self.ask(request_timeout), self.actor.clone())
+                .await;
+            match answer {
+                Ok(Intended::Send { .. }) => return MaySend::Before(before),
+                Ok(Intended::Kept { receipt }) => return MaySend::Kept(receipt),
+                Ok(Intended::Ended) => return self.ended(),
+                Ok(Intended::Check { .. }) => match self.find_out(request_timeout).await {
+                    Some(answer) => return answer,
+                    None => continue,
+                },
+                Err(EngineError::Refused(refusal)) => {
+                    return self.refused(&format!("failed to {refusal}"));
+                }
+                Err(EngineError::Store(error)) => {
+                    tracing::debug!(task = %self.task, step = %self.at.step, %error,
+                        "an effect waits until the store answers");
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(ASK_AGAIN) => {}
+                () = self.cancel.cancelled() => {
+                    let why = "cancelled while its effect waited for the store";
+                    return MaySend::Ended(unsent(Class::Cancelled, why));
+                }
+            }
+        }
+    }
+}
+
+impl Gate {
+    /// True once the attempt has ended there and then.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    fn ask(&self, request_timeout: Duration) -> EffectAsk {
+        let millis = u64::try_from(request_timeout.as_millis()).unwrap_or(u64::MAX);
+        EffectAsk {
+            name: MAIN_EFFECT.to_owned(),
+            class: self.declared.class,
+            request: None,
+            window: SEND_WINDOW,
+            request_timeout: Span(millis),
+            target: self.declared.target.clone(),
+            says: self.declared.says.clone(),
+        }
+    }
+
+    fn ended(&self) -> MaySend {
+        self.over.store(true, Ordering::SeqCst);
+        MaySend::Ended(unsent(Class::Cancelled, "the attempt has ended before it sent anything"))
+    }
+
+    fn refused(&self, why: &str) -> MaySend {
+        MaySend::Ended(unsent(Class::Permanent, why))
+    }
+
+    /// Asks the check; `None`: it has not happened and may be recorded anew.
+    async fn find_out(&self, request_timeout: Duration) -> Option<MaySend> {
+        let found = match &self.checker {
+            Some(checker) => checker.run(&self.task, request_timeout, &self.cancel).await,
+            None => Found::Nothing(unsent(Class::Permanent, "its effect has no check here")),
+        };
+        match found {
+            Found::Happened(receipt) => {
+                self.tell(Told::Landed(receipt.clone())).await;
+                Some(MaySend::Kept(receipt))
+            }
+            Found::NotHappened => {
+                self.tell(Told::NotLanded(NotLanded::Checked)).await;
+                None
+            }
+            Found::Nothing(failure) => Some(MaySend::Ended(failure)),
+        }
+    }
+
+    /// Tells what became of the effect, until the store has answered.
+    pub(crate) async fn tell(&self, told: Told) {
+        loop {
+            let (by, actor) = (self.speaker(), self.actor.clone());
+            let said = match told.clone() {
+                Told::Unknown => return,
+                Told::Landed(receipt) => {
+                    self.claims.confirm_effect(&self.task, by, receipt, actor).await
+                }
+                Told::NotLanded(how) => {
+                    self.claims.retract_effect(&self.task, by, how, actor).await
+                }
+            };
+            match said {
+                Ok(()) => return,
+                Err(EngineError::Refused(refusal)) => {
+                    tracing::info!(task = %self.task, step = %self.at.step, %refusal,
+                        "what became of an effect was not taken");
+                    return;
+                }
+                Err(EngineError::Store(error)) => {
+                    tracing::debug!(task = %self.task, step = %self.at.step, %error,
+                        "a receipt waits until the store answers");
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(ASK_AGAIN) => {}
+                () = self.give_up.cancelled() => return,
+            }
+        }
+    }
+
+    fn speaker(&self) -> Speaker {
+        let Attempt { step, attempt, epoch, worker } = self.at.clone();
+        Speaker { step, name: MAIN_EFFECT.to_owned(), attempt, epoch, worker }
+    }
+}
+
+impl Checker {
+    async fn run(&self, task: &TaskId, time: Duration, cancel: &CancellationToken) -> Found {
+        if let Err(error) = tokio::fs::create_dir_all(&self.directory).await {
+            return Found::Nothing(unsent(Class::Retryable, &format!("its check: {error}")));
+        }
+        let job = Job {
+            task: task.to_string(),
+            step: self.step.clone(),
+            attempt: self.attempt,
+            round: self.round,
+            input: self.check.with.clone(),
+            directory: self.directory.clone(),
+            artifact: None,
+            deadline: time,
+            cancel: cancel.clone(),
+            log: self.log.clone(),
+            secrets: Arc::new(NamedSecrets::of(&self.check.defined_with, self.secrets.clone())),
+            last_details: None,
+            pulse: Pulse::default(),
+            effect: None,
+        };
+        let uses = self.check.uses.as_str();
+        match self.handler.run(job).await {
+            Report::Succeeded(success) => Found::Happened(success.output),
+            Report::Failed(failure) if says_no(uses, &failure) => Found::NotHappened,
+            Report::Failed(failure) => {
+                let message = format!("its effect could not be checked: {}", failure.message);
+                Found::Nothing(Failure { sent: Sent::Not, message, ..failure })
+            }
+        }
+    }
+}
+
+/// True if a failed check says that the effect has not happened: `exec` by exit code 1, `http`
+/// by 404 and 410.
+fn says_no(uses: &str, failure: &Failure) -> bool {
+    let Some(output) = &failure.output else { return false };
+    match uses {
+        "exec" => output["exit_code"] == json!(1),
+        "http" => output["status"] == json!(404) || output["status"] == json!(410),
+        _ => false,
+    }
+}
+
+fn unsent(class: Class, why: &str) -> Failure {
+    Failure { sent: Sent::Not, ..Failure::new(class, why) }
+}
+
+/// What a failed attempt tells the engine of its effect.
+pub(crate) fn told(failure: &Failure, may_have_been_sent: bool) -> Told {
+    match &failure.sent {
+        Sent::Unknown if may_have_been_sent => Told::Unknown,
+        Sent::Unknown | Sent::Not => Told::NotLanded(NotLanded::NotSent),
+        Sent::Refused => Told::NotLanded(NotLanded::Refused),
+        Sent::Landed(receipt) => Told::Landed(receipt.clone()),
+    }
+}
