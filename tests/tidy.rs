@@ -116,6 +116,7 @@ const SLEEPERS: &[(&str, &str)] = &[
     ("tests/processes/disturbed.rs", "draws the moment of a kill, which waits for nothing"),
     ("tests/processes/kill_resume.rs", "draws the moment of a kill, which waits for nothing"),
     ("tests/processes/tools.rs", "draws the moment of a kill, which waits for nothing"),
+    ("tests/simulation/trace.rs", "waits virtually, which takes no time"),
     ("tests/src/wait.rs", "polls for a condition, bounded; what other tests wait with"),
 ];
 

@@ -1,5 +1,6 @@
-//! What every store must do: the same cases for the real Redis and for the file, then what is
-//! particular to each, then random commits against a model.
+//! What every store must do: the same cases for the real Redis, for the file and for the
+//! simulator's store in memory, then what is particular to each, then random commits against a
+//! model.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -14,12 +15,20 @@ mod redis_only;
 #[path = "support_store.rs"]
 mod support;
 
-macro_rules! both {
+macro_rules! each {
     ($($case:ident)*) => {
         mod redis_store {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 let place = crate::support::Place::redis();
+                crate::cases::$case(&*place.open().await).await;
+            })*
+        }
+
+        mod memory_store {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let place = crate::support::Place::Memory;
                 crate::cases::$case(&*place.open().await).await;
             })*
         }
@@ -34,7 +43,7 @@ macro_rules! both {
     };
 }
 
-both! {
+each! {
     guards_hold_for_the_version_read_and_no_other
     a_refused_commit_writes_nothing_even_amid_a_batch
     a_later_commit_of_a_batch_sees_the_earlier_ones

@@ -1,4 +1,4 @@
-//! The cases that both stores are held to.
+//! The cases that all stores are held to.
 
 use futures::future::join_all;
 use standfast_domain::commit::{CommitId, Home, Scope};
@@ -379,6 +379,6 @@ pub async fn absent_things_are_empty(store: &dyn Store) {
 
 pub async fn health_names_the_product(store: &dyn Store) {
     let health = store.health().await.unwrap();
-    let known = ["redis ", "valkey ", "redb "];
+    let known = ["redis ", "valkey ", "redb ", "memory"];
     assert!(known.iter().any(|name| health.product.starts_with(name)), "{health:?}");
 }

@@ -1,4 +1,4 @@
-//! Random calls, given to both stores and to a model of a few maps, have the same answers.
+//! Random calls, given to all stores and to a model of a few maps, have the same answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -219,9 +219,10 @@ fn random_commits_have_the_same_answers_everywhere() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new(config).run(&steps(), |calls| {
-        let places = [Place::redis(), Place::redb()];
+        let places = [Place::redis(), Place::redb(), Place::Memory];
         runtime.block_on(async {
-            let stores = [places[0].open().await, places[1].open().await];
+            let [redis, redb, memory] = &places;
+            let stores = [redis.open().await, redb.open().await, memory.open().await];
             compare(&calls, &stores).await
         })
     });

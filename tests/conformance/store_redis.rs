@@ -89,7 +89,7 @@ fn run(options: &RedisOptions, words: &[&str]) {
 fn options(place: &Place) -> &RedisOptions {
     match place {
         Place::Redis(options) => options,
-        Place::Redb(_) => unreachable!("these tests take a Redis"),
+        Place::Redb(_) | Place::Memory => unreachable!("these tests take a Redis"),
     }
 }
 

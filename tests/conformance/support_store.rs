@@ -1,20 +1,24 @@
 //! Places where stores can be opened, and short words to make commits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use standfast_domain::commit::{
     Commit, CommitAnswer, CommitId, Guard, Home, IndexChange, Scope, StoredRecord,
 };
 use standfast_domain::ids::{Partition, TaskId};
+use standfast_domain::time::Time;
 use standfast_engine::ports::{Load, Range, Store};
 use standfast_stores::redb::RedbStore;
 use standfast_stores::redis::{RedisOptions, RedisStore};
+use standfast_tests::memory_store::MemoryStore;
 use tempfile::TempDir;
 
 /// Where a store keeps its things; what is left there goes when this is dropped.
 pub enum Place {
     Redis(RedisOptions),
     Redb(TempDir),
+    Memory,
 }
 
 impl Place {
@@ -47,6 +51,7 @@ impl Place {
             Self::Redb(directory) => {
                 Box::new(RedbStore::open(directory.path()).expect("a fresh directory opens"))
             }
+            Self::Memory => Box::new(MemoryStore::new(system_time)),
         }
     }
 
@@ -69,9 +74,14 @@ impl Place {
                     .collect::<redis::RedisResult<Vec<_>>>();
                 found.unwrap()
             }
-            Self::Redb(_) => Vec::new(),
+            Self::Redb(_) | Self::Memory => Vec::new(),
         }
     }
+}
+
+fn system_time() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    Time(i64::try_from(since.as_millis()).expect("a time of this age"))
 }
 
 impl Drop for Place {

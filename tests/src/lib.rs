@@ -3,6 +3,7 @@
 
 pub mod binary;
 pub mod embedded;
+pub mod memory_store;
 pub mod private_rabbit;
 pub mod private_redis;
 pub mod processes;

@@ -21,11 +21,12 @@ pub(crate) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) {
         match shared.engine.broker().subscribe(Source::DeadSteps, PREFETCH).await {
             Ok(mut subscription) => loop {
                 let delivery = tokio::select! {
-                    delivery = subscription.next() => delivery,
+                    biased;
                     () = shutdown.cancelled() => {
                         subscription.close().await;
                         return;
                     }
+                    delivery = subscription.next() => delivery,
                 };
                 let Some(delivery) = delivery else { break };
                 let reason = reason(&delivery);
@@ -38,8 +39,9 @@ pub(crate) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) {
             Err(error) => tracing::warn!(%error, "dead step messages are not counted"),
         }
         tokio::select! {
-            () = tokio::time::sleep(AGAIN) => {}
+            biased;
             () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(AGAIN) => {}
         }
     }
 }

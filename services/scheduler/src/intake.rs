@@ -100,8 +100,9 @@ impl Intake {
                 Ok(mut subscription) => {
                     let taking = TaskTracker::new();
                     while let Some(delivery) = tokio::select! {
-                        delivery = subscription.next() => delivery,
+                        biased;
                         () = shutdown.cancelled() => None,
+                        delivery = subscription.next() => delivery,
                     } {
                         let (intake, shutdown) = (intake.clone(), shutdown.clone());
                         taking.spawn(async move { intake.take(delivery, &shutdown).await });
@@ -113,8 +114,9 @@ impl Intake {
                 Err(error) => tracing::warn!(%error, "intake waits"),
             }
             tokio::select! {
-                () = tokio::time::sleep(AGAIN) => {}
+                biased;
                 () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(AGAIN) => {}
             }
         }
     }
@@ -146,8 +148,9 @@ impl Intake {
             let said = (!outage).then_some(waits);
             held.get_or_insert_with(|| Held::begin(&self.gauges, &delivery, said));
             tokio::select! {
-                () = tokio::time::sleep(AGAIN) => {}
+                biased;
                 () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(AGAIN) => {}
             }
         }
     }

@@ -199,8 +199,9 @@ async fn every<D: Duty>(
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            biased;
             () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }

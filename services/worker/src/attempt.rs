@@ -1,7 +1,7 @@
 //! One attempt from its claim to its result.
 
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -13,15 +13,16 @@ use standfast_domain::outcome::FailureClass;
 use standfast_domain::record::NotLanded;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{Claimed, Claims, Report};
+use standfast_engine::claims::{Claimed, Claims, News, Renewed, Report};
 use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::builtin::BuiltinHandlers;
+use crate::directories::{self, Directories};
 use crate::effects::{self, Checker, Gate};
-use crate::files::{self, FilesError};
+use crate::files::FilesError;
 use crate::gauges::Came;
 use crate::handlers::{
     self, Class, Effect, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Pulse, Secrets,
@@ -35,12 +36,22 @@ const OVERRUN: Duration = Duration::from_secs(15);
 /// The wait between two tries of telling a result.
 const TELL_AGAIN: Duration = Duration::from_millis(500);
 
+/// Where handlers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandlersRun {
+    /// Each on a thread of its own: one that blocks it holds nobody up.
+    OnThreads,
+    /// As tasks of the worker's runtime: for runs that are the same under one seed.
+    AsTasks,
+}
+
 /// What an attempt needs of its worker.
 pub(crate) struct Bench {
     pub claims: Arc<Claims>,
     pub worker: WorkerId,
     pub actor: Principal,
-    pub attempts: PathBuf,
+    pub directories: Arc<dyn Directories>,
+    pub handlers_run: HandlersRun,
     pub secrets: Arc<dyn Secrets>,
     /// Runs the checks of effects.
     pub handlers: BuiltinHandlers,
@@ -51,8 +62,14 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Runs a claimed attempt and tells its result; true once that is stored or refused.
-    pub async fn run(&self, claimed: Claimed, handler: Arc<dyn Handler>) -> (bool, Came) {
+    /// Runs an attempt whose claim was asked for at a time of the local clock, and tells its
+    /// result; true once that is stored or refused.
+    pub async fn run(
+        &self,
+        claimed: Claimed,
+        asked: Duration,
+        handler: Arc<dyn Handler>,
+    ) -> (bool, Came) {
         let cancel = self.hand_back.child_token();
         let heart = Heart {
             claims: self.claims.clone(),
@@ -64,15 +81,23 @@ impl Bench {
         let interval = claimed.interval.to_std();
         let (standing, beat) = heart.clone().start(interval, cancel.clone());
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
-        let directory = self.attempts.join(name);
-        let log = LogSink::new(LogLimits::default(), Some(&spool_of(&directory)));
-        let gate = self.gate(&claimed, &directory, &log, &cancel).map(Arc::new);
-        let course = Course { cancel, pulse: heart.pulse.clone(), log, gate: gate.clone() };
-        let report = match self.work(&claimed, handler, &directory, course).await {
-            Ok(report) => report,
-            Err(error) => failed_files(&error, Told::NotLanded(NotLanded::NotSent)),
+        let directory = self.directories.make(&name, &claimed.inputs).await;
+        let before = self.still_held(&claimed, asked).await;
+        let mut gate = None;
+        let report = match (&directory, before) {
+            (Ok(directory), Standing::Held) => {
+                let log = LogSink::new(LogLimits::default(), Some(&directories::spool(directory)));
+                gate = self.gate(&claimed, directory, &log, &cancel).map(Arc::new);
+                let course = Course { cancel, pulse: heart.pulse.clone(), log, gate: gate.clone() };
+                self.work(&claimed, handler, directory, course).await
+            }
+            (Ok(_), Standing::ToEnd | Standing::Lost) => {
+                let failure = Failure::new(Class::Cancelled, "it was told to end before it began");
+                failed(failure, false)
+            }
+            (Err(error), _) => failed_files(error, Told::NotLanded(NotLanded::NotSent)),
         };
-        let standing = *standing.borrow();
+        let standing = if before == Standing::Lost { before } else { *standing.borrow() };
         if standing == Standing::Held && matches!(report, Report::Failed { .. }) {
             heart.last_words().await;
         }
@@ -100,10 +125,38 @@ impl Bench {
             }
         };
         drop(beat);
-        if let Err(error) = tokio::fs::remove_dir_all(&directory).await {
-            tracing::debug!(directory = %directory.display(), %error, "directory not removed");
+        if let Ok(directory) = directory {
+            self.directories.remove(&directory).await;
         }
         (told, came)
+    }
+
+    /// Renews a claim that may have run out on the way to its handler, since the store was slow
+    /// or this process stood still: nothing starts on a claim that may be another's. Counted is
+    /// from when it was asked for: how old the time in a late answer is, nobody knows.
+    async fn still_held(&self, claimed: &Claimed, mut asked: Duration) -> Standing {
+        let clock = self.claims.engine().clock();
+        loop {
+            if clock.monotonic().saturating_sub(asked) < claimed.length.to_std() {
+                return Standing::Held;
+            }
+            asked = clock.monotonic();
+            let (at, actor) = (claimed.at(&self.worker), self.actor.clone());
+            match self.claims.renew(&claimed.task, at, News::default(), actor).await {
+                Ok(Renewed { stop: false, .. }) => continue,
+                Ok(Renewed { stop: true, .. }) => return Standing::ToEnd,
+                Err(EngineError::Refused(_)) => return Standing::Lost,
+                Err(EngineError::Store(error)) => {
+                    tracing::debug!(task = %claimed.task, step = %claimed.step, %error,
+                        "start held until the store answers");
+                }
+            }
+            tokio::select! {
+                biased;
+                () = self.give_up.cancelled() => return Standing::Lost,
+                () = tokio::time::sleep(TELL_AGAIN) => {}
+            }
+        }
     }
 
     async fn work(
@@ -112,15 +165,10 @@ impl Bench {
         handler: Arc<dyn Handler>,
         directory: &Path,
         Course { cancel, pulse, log, gate }: Course,
-    ) -> Result<Report, FilesError> {
+    ) -> Report {
         if let Some(receipt) = claimed.effect.as_ref().and_then(|effect| effect.kept.clone()) {
-            return Ok(kept(receipt));
+            return kept(receipt);
         }
-        if tokio::fs::try_exists(directory).await? {
-            tokio::fs::remove_dir_all(directory).await?;
-        }
-        tokio::fs::create_dir_all(directory).await?;
-        files::write_inputs(self.claims.blobs(), directory, &claimed.inputs).await?;
         let at = claimed.at(&self.worker);
         let keeper =
             log_keeper::start(self.claims.clone(), claimed.task.clone(), at.clone(), log.clone());
@@ -152,13 +200,13 @@ impl Bench {
         let effect = job.effect.clone();
         let heartbeat = claimed.heartbeat.map(Span::to_std);
         let watch = Silence::watch(pulse, heartbeat, cancel);
-        let report = watch.judge(run_handler(handler, job, left.to_std() + OVERRUN).await);
+        let bound = left.to_std() + OVERRUN;
+        let report = watch.judge(run_handler(handler, job, bound, self.handlers_run).await);
         drop(keeper);
         let sent = effect.is_some_and(|effect| effect.may_have_been_sent());
         let report = self.keep(claimed, directory, report, sent).await;
         log_keeper::finish(&self.claims, &claimed.task, &at, &log).await;
-        let _ = tokio::fs::remove_file(spool_of(directory)).await; // it may never have been made
-        Ok(report)
+        report
     }
 
     /// Keeps what a success has left and turns the handler's report into the engine's.
@@ -177,8 +225,7 @@ impl Bench {
         let mut names: Vec<String> = claimed.artifact.iter().cloned().collect();
         let declared = claimed.artifact.as_ref();
         names.extend(success.artifacts.into_iter().filter(|name| declared != Some(name)));
-        let blobs = self.claims.blobs();
-        match files::keep_artifacts(blobs, &claimed.task, directory, &names).await {
+        match self.directories.keep(&claimed.task, directory, &names).await {
             Ok(artifacts) => Report::Succeeded {
                 output: success.output,
                 artifacts,
@@ -255,6 +302,7 @@ impl Bench {
                 failing = true;
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(TELL_AGAIN) => {}
                 () = self.give_up.cancelled() => return None,
             }
@@ -275,11 +323,6 @@ struct Course {
     pulse: Pulse,
     log: LogSink,
     gate: Option<Arc<Gate>>,
-}
-
-/// Where an attempt's log is kept while it runs.
-fn spool_of(directory: &Path) -> PathBuf {
-    directory.with_extension("log")
 }
 
 /// The report of an attempt that needed to send nothing: an earlier one has.
@@ -340,25 +383,27 @@ impl Silence {
     }
 }
 
-/// Runs the handler on a thread of its own, so that a panic, an endless one and one that blocks
-/// its thread harm nobody else: heartbeats, and all else that the worker does, share the
-/// runtime's few threads. Dropping the future ends the handler where it next waits.
-async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> handlers::Report {
+/// Runs the handler apart, so that a panic and an endless one are only its own. On a thread of its
+/// own, one that blocks it harms nobody else either: heartbeats, and all else that the worker does,
+/// share the runtime's few threads. Dropping the future ends the handler where it next waits.
+async fn run_handler(
+    handler: Arc<dyn Handler>,
+    job: Job,
+    bound: Duration,
+    run: HandlersRun,
+) -> handlers::Report {
     let cancel = job.cancel.clone();
     let dropped = CancellationToken::new();
     let _end = dropped.clone().drop_guard();
     let (sender, report) = tokio::sync::oneshot::channel();
-    let runtime = tokio::runtime::Handle::current();
     crash::point("handler.before");
-    let run = move || {
+    let running = async move {
         let running = AssertUnwindSafe(handler.run(job)).catch_unwind();
-        let ran = runtime.block_on(dropped.run_until_cancelled(running));
-        if let Some(ran) = ran {
+        if let Some(ran) = dropped.run_until_cancelled(running).await {
             let _ = sender.send(ran); // nobody waits for one that overran its time
         }
     };
-    let name = "standfast-attempt".to_owned();
-    if let Err(error) = std::thread::Builder::new().name(name).spawn(run) {
+    if let Err(error) = start(running, run) {
         return Failure::new(Class::Retryable, format!("failed to start a thread: {error}")).into();
     }
     let told = async {
@@ -386,6 +431,23 @@ async fn run_handler(handler: Arc<dyn Handler>, job: Job, bound: Duration) -> ha
         }
         Err(_) => Failure::new(Class::Retryable, "the handler ended without a report").into(),
     }
+}
+
+fn start(
+    running: impl Future<Output = ()> + Send + 'static,
+    run: HandlersRun,
+) -> std::io::Result<()> {
+    match run {
+        HandlersRun::AsTasks => {
+            tokio::spawn(running);
+        }
+        HandlersRun::OnThreads => {
+            let runtime = tokio::runtime::Handle::current();
+            let name = "standfast-attempt".to_owned();
+            std::thread::Builder::new().name(name).spawn(move || runtime.block_on(running))?;
+        }
+    }
+    Ok(())
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -480,7 +542,7 @@ mod tests {
             gates.push(gate);
             let handler = Arc::new(Blocking(Mutex::new(opened)));
             let job = job(folder.path(), Value::Null);
-            running.push(tokio::spawn(run_handler(handler, job, PATIENCE)));
+            running.push(tokio::spawn(run_handler(handler, job, PATIENCE, HandlersRun::OnThreads)));
         }
         tokio::task::yield_now().await; // all of them have begun
         for gate in gates {
@@ -498,7 +560,9 @@ mod tests {
         let (gate, opened) = channel();
         drop(gate);
         let handler = Arc::new(Blocking(Mutex::new(opened)));
-        let report = run_handler(handler, job(folder.path(), Value::Null), PATIENCE).await;
+        let report =
+            run_handler(handler, job(folder.path(), Value::Null), PATIENCE, HandlersRun::OnThreads)
+                .await;
         let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
         assert_eq!(failure.class, Class::Retryable);
         assert!(failure.message.contains("the handler panicked: nobody let it go"), "{failure:?}");
@@ -506,7 +570,9 @@ mod tests {
         let (_gate, opened) = channel();
         let handler = Arc::new(Blocking(Mutex::new(opened)));
         let bound = Duration::from_millis(20);
-        let report = run_handler(handler, job(folder.path(), Value::Null), bound).await;
+        let report =
+            run_handler(handler, job(folder.path(), Value::Null), bound, HandlersRun::OnThreads)
+                .await;
         let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
         assert_eq!(failure.class, Class::Timeout);
     }

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 
 /// Why a directory could not be prepared or an artifact not kept.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FilesError {
+pub enum FilesError {
     /// The blobs did not answer; another attempt may work.
     #[error(transparent)]
     Blobs(#[from] BlobError),

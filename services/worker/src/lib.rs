@@ -13,6 +13,7 @@ pub mod handlers;
 
 mod attempt;
 mod builtin;
+mod directories;
 mod effects;
 mod files;
 mod folder;
@@ -23,6 +24,8 @@ mod secrets;
 mod worker;
 
 pub use builtin::BuiltinHandlers;
+pub use directories::{Directories, LocalDirectories};
+pub use files::FilesError;
 pub use gauges::{Gauges, QueueGauges};
 pub use secrets::EnvironmentSecrets;
 pub use worker::{Settings, WorkError, Worker};

@@ -23,8 +23,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::attempt::Bench;
+use crate::attempt::{Bench, HandlersRun};
 use crate::builtin::BuiltinHandlers;
+use crate::directories::{Directories, LocalDirectories};
 use crate::folder::Folder;
 use crate::gauges::Gauges;
 use crate::handlers::Secrets;
@@ -88,6 +89,7 @@ pub struct Worker {
     /// Told when the worker has become full, or has room again.
     loaded: Notify,
     follows: bool,
+    simulated: Option<Arc<dyn Directories>>,
 }
 
 /// What the loops of all queues share.
@@ -115,7 +117,8 @@ struct StepMessage {
 
 /// What a delivery came to.
 enum Woken {
-    Attempt(Box<Claimed>),
+    /// Claimed, and when that was asked for, by the local clock.
+    Attempt(Box<Claimed>, Duration),
     Nothing(&'static str),
     ShuttingDown,
 }
@@ -132,13 +135,30 @@ impl Worker {
         let gauges = Arc::new(Gauges::default());
         let (subscribed, loaded) = (Notify::new(), Notify::new());
         let follows = false;
-        Self { settings, claims, registry, handlers, names, gauges, subscribed, loaded, follows }
+        Self {
+            settings,
+            claims,
+            registry,
+            handlers,
+            names,
+            gauges,
+            subscribed,
+            loaded,
+            follows,
+            simulated: None,
+        }
     }
 
     /// Makes it also take from every queue that a plan has named or will name: for the one
     /// worker of an installation.
     pub fn following_queues(self) -> Self {
         Self { follows: true, ..self }
+    }
+
+    /// Makes it keep attempts' directories elsewhere and run handlers as tasks of its own
+    /// runtime, without threads: for runs that are the same under one seed.
+    pub fn with_directories(self, directories: Arc<dyn Directories>) -> Self {
+        Self { simulated: Some(directories), ..self }
     }
 
     /// Gives the counts.
@@ -153,14 +173,15 @@ impl Worker {
         shutdown: CancellationToken,
         hurry: CancellationToken,
     ) -> Result<(), WorkError> {
-        let folder = open_folder(&self.settings).await?;
+        let (directories, handlers_run, _folder) = self.place().await?;
         let (hand_back, give_up) = (CancellationToken::new(), CancellationToken::new());
         let bench = Bench {
             claims: self.claims.clone(),
             worker: self.settings.worker.clone(),
             actor: Principal::new(format!("worker:{}", self.settings.worker))
                 .expect("a worker's id is a name"),
-            attempts: folder.path().to_owned(),
+            directories,
+            handlers_run,
             secrets: self.settings.secrets.clone(),
             handlers: self.handlers.clone(),
             hand_back: hand_back.clone(),
@@ -191,12 +212,14 @@ impl Worker {
         }
         running.close();
         tokio::select! {
+            biased;
             () = running.wait() => {}
             () = tokio::time::sleep(worker.settings.grace) => {}
             () = hurry.cancelled() => {}
         }
         hand_back.cancel();
         tokio::select! {
+            biased;
             () = running.wait() => {}
             () = tokio::time::sleep(worker.settings.grace.max(Duration::from_secs(10))) => {}
         }
@@ -209,6 +232,19 @@ impl Worker {
             tracing::debug!(%error, "announcement not withdrawn; it expires");
         }
         Ok(())
+    }
+
+    /// Gives where attempts have their directories and where their handlers run.
+    async fn place(
+        &self,
+    ) -> Result<(Arc<dyn Directories>, HandlersRun, Option<Folder>), WorkError> {
+        if let Some(directories) = &self.simulated {
+            return Ok((directories.clone(), HandlersRun::AsTasks, None));
+        }
+        let folder = open_folder(&self.settings).await?;
+        let blobs = self.claims.blobs().clone();
+        let local = LocalDirectories::new(folder.path().to_owned(), blobs);
+        Ok((Arc::new(local), HandlersRun::OnThreads, Some(folder)))
     }
 
     /// Handles one delivery: claims, runs, tells, acknowledges.
@@ -232,16 +268,16 @@ impl Worker {
             }
             Woken::ShuttingDown => self.give_back(queue, delivery).await,
             // Claimed while the shutdown began: nothing new starts after it.
-            Woken::Attempt(claimed) if work.shutdown.is_cancelled() => {
+            Woken::Attempt(claimed, _) if work.shutdown.is_cancelled() => {
                 if work.bench.tell(&claimed, None).await.is_some() {
                     delivery.acker.ack().await;
                 }
             }
-            Woken::Attempt(claimed) => {
+            Woken::Attempt(claimed, asked) => {
                 let Some(handler) = self.handlers.get(claimed.handler.as_str()) else { return };
                 self.gauges.started(queue);
                 work.here().insert(message.clone());
-                let (told, came) = work.bench.run(*claimed, handler).await;
+                let (told, came) = work.bench.run(*claimed, asked, handler).await;
                 work.here().remove(&message);
                 self.gauges.ended(queue, came);
                 if told {
@@ -281,8 +317,9 @@ impl Worker {
             if shutdown.is_cancelled() {
                 return Woken::ShuttingDown;
             }
+            let asked = self.claims.engine().clock().monotonic();
             match self.claims.claim(&ask).await {
-                Ok(claimed) => return Woken::Attempt(Box::new(claimed)),
+                Ok(claimed) => return Woken::Attempt(Box::new(claimed), asked),
                 Err(EngineError::Refused(refusal)) => {
                     tracing::debug!(task = %message.task, step = %message.step, %refusal,
                         "woken for nothing");
@@ -298,6 +335,7 @@ impl Worker {
                         "delivery held until the store answers");
                     held.get_or_insert_with(|| self.gauges.hold());
                     tokio::select! {
+                        biased;
                         () = tokio::time::sleep(CLAIM_AGAIN) => {}
                         () = shutdown.cancelled() => return Woken::ShuttingDown,
                     }
@@ -325,6 +363,7 @@ impl Work {
                 tokio::time::sleep(LOAD_PAUSE).await;
             };
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(ANNOUNCEMENT.to_std() / 3) => {}
                 () = worker.subscribed.notified() => {}
                 () = loaded => {}
@@ -367,6 +406,7 @@ impl Work {
             }
             failing = outcome.is_err();
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(FOLLOW_EVERY) => {}
                 // Missed notices are no loss: each look sees all queues.
                 _ = changes.recv() => tokio::time::sleep(FOLLOW_PAUSE).await,
@@ -398,6 +438,7 @@ impl Work {
         let mut next: Option<Delivery> = None;
         loop {
             tokio::select! {
+                biased;
                 _ = looks.tick() => self.worker.gauges.look(&queue, subscription.subscribed()),
                 () = self.shutdown.cancelled() => break,
                 delivery = subscription.next(), if next.is_none() => match delivery {

@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
 use object_store::path::Path as BlobPath;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, WriteMultipart};
 use sha2::{Digest, Sha256};
@@ -78,7 +79,8 @@ pub struct Kept {
 #[derive(Clone, Debug)]
 pub struct Blobs {
     store: Arc<dyn ObjectStore>,
-    root: PathBuf,
+    /// The folder behind the store, which is synced; none in memory.
+    root: Option<PathBuf>,
 }
 
 impl Blobs {
@@ -100,9 +102,14 @@ impl Blobs {
         let root = std::fs::canonicalize(path).map_err(|error| fault(&error.to_string()))?;
         let store =
             LocalFileSystem::new_with_prefix(&root).map_err(|error| fault(&error.to_string()))?;
-        let blobs = Self { store: Arc::new(store), root };
+        let blobs = Self { store: Arc::new(store), root: Some(root) };
         blobs.check_marker(installation).await?;
         Ok(blobs)
+    }
+
+    /// Makes a place in this process's memory: for simulations, which may touch no disk.
+    pub fn in_memory() -> Self {
+        Self { store: Arc::new(InMemory::new()), root: None }
     }
 
     /// Checks that the place belongs to the installation; takes it if it belongs to none.
@@ -150,7 +157,8 @@ impl Blobs {
     }
 
     async fn sync(&self, name: &str) -> Result<(), BlobError> {
-        tokio::fs::File::open(self.root.join(name)).await?.sync_all().await?;
+        let Some(root) = &self.root else { return Ok(()) };
+        tokio::fs::File::open(root.join(name)).await?.sync_all().await?;
         Ok(())
     }
 
@@ -174,7 +182,8 @@ impl Blobs {
         let found = self.store.list(Some(&prefix)).map_ok(|meta| meta.location).boxed();
         let removed: Result<Vec<BlobPath>, _> = self.store.delete_stream(found).try_collect().await;
         removed?;
-        match tokio::fs::remove_dir(self.root.join(task.as_str())).await {
+        let Some(root) = &self.root else { return Ok(()) };
+        match tokio::fs::remove_dir(root.join(task.as_str())).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
         }

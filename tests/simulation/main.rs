@@ -1,0 +1,155 @@
+//! Whole worlds under one seed and virtual time: engine, schedulers, workers and in-process queues
+//! over a store in memory, with faults in store, broker, clock and processes, and an oracle that
+//! knows only what clients were promised.
+//!
+//! ```text
+//! clients, person ─▶ api ─┐                       ┌─ ledger of starts
+//!         supervisors ──▶ workers ─▶ ports, which │  handlers that follow a script
+//!             weather ──▶ schedulers    draw ─────┘
+//!                             │        faults
+//!                             ▼
+//!              one store in memory, one trace ──▶ oracle
+//! ```
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
+
+mod broker;
+mod faults;
+mod life;
+mod oracle;
+mod outside;
+mod people;
+mod plans;
+mod process;
+mod random;
+mod records;
+mod site;
+mod store;
+mod trace;
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::faults::Fault;
+use crate::life::{Life, PANICS, live};
+
+/// Worlds of a normal run: what one core goes through within a minute in a debug build.
+const SEEDS: u64 = 300;
+/// Worlds from which on every kind of fault and state must have occurred.
+const SEEDS_FOR_COVERAGE: u64 = 250;
+
+/// What must occur in a run, besides every fault.
+const MUST_OCCUR: &[&str] = &[
+    "installation embedded",
+    "installation of services",
+    "submission repeated",
+    "stop acknowledged",
+    "start of a zombie",
+    "start under way at a stop",
+    "retention passed",
+    "commit refused",
+    "commit repeated",
+    "task queued",
+    "task running",
+    "task waiting",
+    "task blocked",
+    "task cancelling",
+    "task cancelled",
+    "task completed",
+    "task failed",
+    "step pending",
+    "step ready",
+    "step running",
+    "step retrying",
+    "step held",
+    "step succeeded",
+    "step failed",
+    "step skipped",
+    "hold timer",
+    "hold paused",
+    "hold failures",
+    "hold worker_died",
+    "hold verification",
+    "answer retry",
+    "answer skip",
+    "answer stop",
+    "skipped Condition",
+    "skipped Need",
+    "skipped Answer",
+    "failure retryable",
+    "failure permanent",
+    "failure rate_limited",
+    "failure timeout",
+    "failure cancelled",
+    "failure lost",
+    "event roots_opened",
+    "event steps_added",
+    "event round_opened",
+    "event step_reopened",
+    "event deadline_passed",
+    "event entries_cleared",
+];
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a whole number, not `{text}`")))
+}
+
+/// Notes panics in tasks of the runtime, which nobody else would see.
+fn note_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.lock().unwrap().push(format!("a panic: {info}"));
+        before(info);
+    }));
+}
+
+#[test]
+fn every_world_keeps_what_was_promised() {
+    note_panics();
+    let only = number("STANDFAST_TEST_SEED");
+    let from = only.or(number("STANDFAST_TEST_SEED_FROM")).unwrap_or(1);
+    let seeds = only.map_or_else(|| number("STANDFAST_TEST_SEEDS").unwrap_or(SEEDS), |_| 1);
+    let (began, mut counts, mut broken) = (Instant::now(), BTreeMap::new(), Vec::new());
+    for seed in from..from + seeds {
+        let life = live(seed);
+        for (what, count) in &life.counts {
+            *counts.entry(what.clone()).or_insert(0) += count;
+        }
+        if only.is_some() {
+            life.lines.iter().for_each(|line| println!("{line}"));
+        }
+        if !life.faults.is_empty() {
+            report(seed, &life);
+            broken.push(seed);
+        }
+    }
+    println!("{seeds} worlds from seed {from} in {:.1} s", began.elapsed().as_secs_f64());
+    counts.iter().for_each(|(what, count)| println!("{count:>9} {what}"));
+    assert!(broken.is_empty(), "seeds {broken:?} did not keep what was promised");
+    if seeds >= SEEDS_FOR_COVERAGE {
+        let wanted = MUST_OCCUR.iter().map(|what| (*what).to_owned());
+        let wanted = wanted.chain(Fault::ALL.map(Fault::name));
+        let never: Vec<String> = wanted.filter(|what| !counts.contains_key(what)).collect();
+        assert!(never.is_empty(), "never occurred: {never:?}");
+    }
+}
+
+fn report(seed: u64, life: &Life) {
+    println!("seed {seed}:");
+    life.faults.iter().take(20).for_each(|fault| println!("    {fault}"));
+    println!("  repeat it, with its trace: STANDFAST_TEST_SEED={seed} ./tests/simulate");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    for seed in [1, 2, 3, 5, 8, 13] {
+        let (first, second) = (live(seed), live(seed));
+        for (n, (one, other)) in first.lines.iter().zip(&second.lines).enumerate() {
+            assert_eq!(one, other, "seed {seed}, line {} of the trace", n + 1);
+        }
+        assert_eq!(first.lines.len(), second.lines.len(), "seed {seed}");
+        assert!(first.contents == second.contents, "seed {seed} stores other contents");
+        assert!(!first.counts.is_empty(), "seed {seed} lives");
+    }
+}

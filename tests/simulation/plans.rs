@@ -1,0 +1,191 @@
+//! Plans from a seed: what is submitted to a world, and when it is to be stopped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::outside::{Act, Kind, PLAY};
+use crate::random::Random;
+
+/// Steps of a plan that is born in several commits.
+const LARGE: u64 = 60;
+
+/// A task that will be submitted.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    pub key: String,
+    pub plan: Value,
+    /// When it is submitted.
+    pub at: Duration,
+    /// How long after its acknowledgement a stop is asked for.
+    pub stop: Option<Duration>,
+}
+
+/// What the oracle knows of a step, from the plan alone.
+#[derive(Clone, Debug)]
+pub struct Promise {
+    pub needs: BTreeSet<String>,
+    pub max_attempts: u64,
+    pub finally: bool,
+    /// Fails its task when it fails.
+    pub fails: bool,
+}
+
+impl Drawn {
+    /// Gives what is promised of each step of the plan.
+    pub fn promises(&self) -> BTreeMap<String, Promise> {
+        let of = |name: &str| self.plan[name].as_array().cloned().unwrap_or_default();
+        let finally = of("finally").into_iter().map(|step| (step, true));
+        let all = of("steps").into_iter().map(|step| (step, false)).chain(finally);
+        let promise = |(step, finally): (Value, bool)| {
+            let needs = step["needs"].as_array().cloned().unwrap_or_default();
+            let needs = needs.iter().map(|need| need.as_str().unwrap().to_owned()).collect();
+            let max_attempts = step["retry"]["max_attempts"].as_u64().unwrap_or(3);
+            let fails = step["on_failure"] == "fail";
+            let id = step["id"].as_str().unwrap().to_owned();
+            (id, Promise { needs, max_attempts, finally, fails })
+        };
+        all.map(promise).collect()
+    }
+
+    pub fn deadline_then(&self) -> Option<&str> {
+        self.plan["deadline"]["then"].as_str()
+    }
+}
+
+/// Draws the tasks of a world that is in trouble for so long.
+pub fn draw(random: &mut Random, trouble: Duration) -> Vec<Drawn> {
+    let count = random.between(1, 4);
+    let latest = u64::try_from(trouble.as_millis()).unwrap() * 6 / 10;
+    (0..count)
+        .map(|number| {
+            let plan = if random.chance(30) { large(random) } else { plan(random) };
+            let stop = random.chance(280).then(|| random.millis(0, 40_000));
+            Drawn { key: format!("task-{number}"), plan, at: random.millis(0, latest), stop }
+        })
+        .collect()
+}
+
+fn plan(random: &mut Random) -> Value {
+    let count = random.between(1, 7);
+    let mut steps: Vec<Value> = Vec::new();
+    for number in 0..count {
+        steps.push(step(random, &format!("s{number}"), &steps));
+    }
+    let mut plan = json!({ "kind": "test", "steps": steps, "retention": "30d" });
+    let finally: Vec<Value> = (0..random.between(0, 4).saturating_sub(2))
+        .map(|number| {
+            let mut step = step(random, &format!("f{number}"), &[]);
+            step.as_object_mut().unwrap().remove("on_failure");
+            step
+        })
+        .collect();
+    if !finally.is_empty() {
+        plan["finally"] = json!(finally);
+    }
+    if random.chance(120) {
+        let within = format!("{}s", random.between(3, 60));
+        plan["deadline"] =
+            json!({ "in": within, "then": *random.pick(&["pause", "fail", "stop"]) });
+    }
+    if random.chance(150) {
+        plan["complete_when"] = json!("steps.s0.status == \"succeeded\"");
+    }
+    plan
+}
+
+fn step(random: &mut Random, id: &str, earlier: &[Value]) -> Value {
+    let names: Vec<String> =
+        earlier.iter().map(|step| step["id"].as_str().unwrap().to_owned()).collect();
+    let needs: Vec<String> = names.iter().filter(|_| random.chance(350)).cloned().collect();
+    let mut step = json!({ "id": id, "needs": needs });
+    if random.chance(80) {
+        step["uses"] = json!("timer");
+        step["with"] = json!({ "for": format!("{}s", random.between(1, 20)) });
+        return step;
+    }
+    step["uses"] = json!(PLAY);
+    step["with"] = json!({ "acts": acts(random) });
+    step["retry"] = json!({
+        "max_attempts": random.between(1, 4),
+        "backoff": *random.pick(&["0s", "200ms", "2s"]),
+        "max_backoff": "5s",
+    });
+    let (first, last) = *random.pick(&[(2, 20), (2, 20), (60, 200)]);
+    step["timeout"] = json!({ "attempt": format!("{}s", random.between(first, last)) });
+    if random.chance(100) {
+        step["timeout"]["total"] = json!(format!("{}s", random.between(5, 60)));
+    }
+    if random.chance(150) {
+        step["artifact"] = json!("left.txt");
+    }
+    if random.chance(200) {
+        step["queue"] = json!("b");
+    }
+    if let Some(need) = needs.first() {
+        if random.chance(350) {
+            step["with"]["seen"] = json!({ need: format!("${{{{ steps.{need}.output }}}}") });
+        } else if random.chance(200) {
+            step["if"] = json!(format!("steps.{need}.status == \"succeeded\""));
+        }
+    }
+    let upstream = upstream(&needs, earlier);
+    match random.below(10) {
+        0 => step["on_failure"] = json!("fail"),
+        1 | 2 => step["on_failure"] = json!("continue"),
+        3 => step["on_failure"] = json!("pause"),
+        4 | 5 if !upstream.is_empty() => {
+            let from = random.pick(&upstream).clone();
+            step["on_failure"] = json!({ "redo": from, "max": random.between(1, 2) });
+        }
+        _ => {}
+    }
+    step
+}
+
+fn upstream(needs: &[String], earlier: &[Value]) -> Vec<String> {
+    let mut found: BTreeSet<String> = needs.iter().cloned().collect();
+    for step in earlier.iter().rev() {
+        if found.contains(step["id"].as_str().unwrap()) {
+            let needs = step["needs"].as_array().cloned().unwrap_or_default();
+            found.extend(needs.iter().map(|need| need.as_str().unwrap().to_owned()));
+        }
+    }
+    found.into_iter().collect()
+}
+
+fn acts(random: &mut Random) -> Vec<Act> {
+    let count = random.between(1, 5);
+    let mut acts: Vec<Act> = (0..count)
+        .map(|_| {
+            let kind = match random.below(100) {
+                0..55 => Kind::Succeeds,
+                55..72 => Kind::FailsRetryable,
+                72..78 => Kind::FailsPermanent,
+                78..82 => Kind::FailsRateLimited,
+                82..87 => Kind::Hangs,
+                87..92 => Kind::Deaf,
+                92..94 => Kind::Panics,
+                _ => Kind::Adds,
+            };
+            let most = if random.chance(150) { 25_000 } else { 1_500 };
+            Act { kind, ms: random.between(0, most) }
+        })
+        .collect();
+    let last = if random.chance(850) { Kind::Succeeds } else { Kind::FailsPermanent };
+    acts.push(Act { kind: last, ms: random.between(0, 500) });
+    acts
+}
+
+fn large(random: &mut Random) -> Value {
+    let step = |number: u64, random: &mut Random| {
+        let acts = [Act { kind: Kind::Succeeds, ms: random.between(0, 50) }];
+        let needs: Vec<String> =
+            if number + 1 == LARGE { vec!["s0".to_owned(), "s7".to_owned()] } else { Vec::new() };
+        json!({ "id": format!("s{number}"), "uses": PLAY, "needs": needs,
+                "with": { "acts": acts }, "on_failure": "continue" })
+    };
+    let steps: Vec<Value> = (0..LARGE).map(|number| step(number, random)).collect();
+    json!({ "kind": "test", "steps": steps, "retention": "30d" })
+}

@@ -1,0 +1,192 @@
+//! One process of a simulated installation, as its ports see it.
+//!
+//! A process acts on the world only through its ports and its handlers, and each of their calls
+//! goes through [`Process::pass`]. So a killed process is one whose calls never return: like
+//! one that was killed with -9 it runs no destructor and does nothing more, wherever it stood.
+//! A frozen one's calls return when it is thawed.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use standfast_engine::ports::{Clock, Ids};
+use tokio_util::sync::CancellationToken;
+
+use crate::faults::Fault;
+use crate::random::Random;
+use crate::trace::pause;
+use crate::world::World;
+
+/// The process.
+pub struct Process {
+    pub name: String,
+    pub world: Arc<World>,
+    /// True if its store and broker are within it: what it sent dies with it.
+    pub whole: bool,
+    state: Mutex<State>,
+    down: CancellationToken,
+    ids: Mutex<Random>,
+    /// Its monotonic clock begins anywhere.
+    began: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    /// Cancelled when it goes on; none while it runs.
+    thaw: Option<CancellationToken>,
+    frozen_at: Duration,
+    suspended: bool,
+    /// The time that its clock has stood still.
+    lost: Duration,
+    /// Until when it does not reach the store.
+    cut_off: Duration,
+}
+
+impl Process {
+    pub fn new(world: &Arc<World>, name: String, whole: bool) -> Arc<Self> {
+        let (began, ids) = {
+            let mut random = world.random.lock().unwrap();
+            (random.millis(0, 1_000_000_000), random.fork())
+        };
+        Arc::new(Self {
+            name,
+            world: world.clone(),
+            whole,
+            state: Mutex::default(),
+            down: CancellationToken::new(),
+            ids: Mutex::new(ids),
+            began,
+        })
+    }
+
+    /// Returns while the process runs; never if it was killed. At times it is killed or frozen
+    /// right here: between a call's effect and its answer, for instance.
+    pub async fn pass(self: &Arc<Self>) {
+        self.strike(1);
+        self.wait().await;
+    }
+
+    /// Like [`Process::pass`], at a moment that is worth striking at.
+    pub async fn pass_where_it_matters(self: &Arc<Self>) {
+        self.strike(300);
+        self.wait().await;
+    }
+
+    fn strike(self: &Arc<Self>, scale: u64) {
+        let world = &self.world;
+        if self.is_down() || self.state.lock().unwrap().thaw.is_some() {
+            return;
+        }
+        for fault in [Fault::Killed, Fault::Stopped, Fault::Suspended] {
+            if !world.faults.strikes_rarely(fault, scale, &world.random) {
+                continue;
+            }
+            world.trace.count(&fault.name());
+            world.trace.say(&self.name, format_args!("{fault:?} at a call"));
+            if fault == Fault::Killed {
+                return self.kill();
+            }
+            self.freeze(fault == Fault::Suspended);
+            let (frozen, span) = (self.clone(), world.span(100, 4 * world.claim_length.0));
+            tokio::spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = frozen.world.calm.cancelled() => {}
+                    () = pause(span) => {}
+                }
+                frozen.world.trace.say(&frozen.name, format_args!("goes on"));
+                frozen.thaw();
+            });
+            return;
+        }
+    }
+
+    async fn wait(&self) {
+        loop {
+            if self.down.is_cancelled() {
+                return std::future::pending().await;
+            }
+            let Some(thaw) = self.state.lock().unwrap().thaw.clone() else { return };
+            tokio::select! {
+                biased;
+                () = self.down.cancelled() => {}
+                () = thaw.cancelled() => {}
+            }
+        }
+    }
+
+    pub fn is_down(&self) -> bool {
+        self.down.is_cancelled()
+    }
+
+    /// Waits until it is killed or has ended.
+    pub async fn down(&self) {
+        self.down.cancelled().await;
+    }
+
+    pub fn kill(&self) {
+        self.down.cancel();
+    }
+
+    pub fn freeze(&self, suspended: bool) {
+        let mut state = self.state.lock().unwrap();
+        if state.thaw.is_some() {
+            return;
+        }
+        state.thaw = Some(CancellationToken::new());
+        state.frozen_at = self.world.trace.elapsed();
+        state.suspended = suspended;
+    }
+
+    pub fn thaw(&self) {
+        let mut state = self.state.lock().unwrap();
+        let Some(thaw) = state.thaw.take() else { return };
+        if state.suspended {
+            let stood = self.world.trace.elapsed() - state.frozen_at;
+            state.lost += stood;
+        }
+        thaw.cancel();
+    }
+
+    /// True if its clock is behind, since it was suspended at some time.
+    pub fn clock_stood_still(&self) -> bool {
+        !self.state.lock().unwrap().lost.is_zero()
+    }
+
+    pub fn cut_off(&self, until: Duration) {
+        self.state.lock().unwrap().cut_off = until;
+    }
+
+    pub fn is_cut_off(&self) -> bool {
+        let cut_off = self.state.lock().unwrap().cut_off;
+        !self.world.faults.is_calm() && self.world.trace.elapsed() < cut_off
+    }
+}
+
+/// A process under the name of its clock and ids.
+pub struct Own(pub Arc<Process>);
+
+#[async_trait]
+impl Clock for Own {
+    fn monotonic(&self) -> Duration {
+        let state = self.0.state.lock().unwrap();
+        let stands = state.thaw.is_some() && state.suspended;
+        let now = if stands { state.frozen_at } else { self.0.world.trace.elapsed() };
+        self.0.began + now - state.lost
+    }
+
+    async fn sleep(&self, span: Duration) {
+        pause(span).await;
+        self.0.pass().await;
+    }
+}
+
+impl Ids for Own {
+    fn random(&self) -> [u8; 16] {
+        let mut ids = self.0.ids.lock().unwrap();
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&ids.next().to_be_bytes());
+        bytes[8..].copy_from_slice(&ids.next().to_be_bytes());
+        bytes
+    }
+}

@@ -1,0 +1,215 @@
+//! One world: a store, its processes, the people who use it, and what was seen of it all.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use standfast_brokers::in_process::InProcessBroker;
+use standfast_domain::commit::{Commit, Scope};
+use standfast_domain::event::{Change, Event, decode_event};
+use standfast_domain::ids::{StepId, TaskId};
+use standfast_domain::record::{Key, Record};
+use standfast_domain::time::{Span, Time};
+use standfast_engine::Engine;
+use standfast_engine::blobs::Blobs;
+use standfast_tests::memory_store::{Applied, MemoryStore};
+use tokio_util::sync::CancellationToken;
+
+use crate::faults::Faults;
+use crate::outside::Outside;
+use crate::random::Random;
+use crate::trace::Trace;
+
+/// When every world begins: 2027-01-15, in milliseconds.
+const BEGINNING: i64 = 1_800_000_000_000;
+
+/// An event, and when it was stored.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// As a line of the trace.
+    pub moment: u64,
+    pub event: Event,
+}
+
+/// A claim, and when it was stored first.
+#[derive(Clone, Copy, Debug)]
+pub struct Granted {
+    pub moment: u64,
+}
+
+/// What commits have brought.
+#[derive(Default)]
+pub struct History {
+    pub events: BTreeMap<TaskId, Vec<Seen>>,
+    pub claims: BTreeMap<(TaskId, StepId, u32), Granted>,
+}
+
+/// A task whose submission was acknowledged, and what its client was told later.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// When a stop was acknowledged, as a line of the trace.
+    pub stopped: Option<u64>,
+    /// True if a person's answer was `stop`.
+    pub answered_stop: bool,
+}
+
+/// The world.
+pub struct World {
+    pub trace: Arc<Trace>,
+    pub random: Mutex<Random>,
+    pub faults: Arc<Faults>,
+    pub store: Arc<MemoryStore>,
+    pub blobs: Blobs,
+    pub outside: Outside,
+    pub history: Mutex<History>,
+    /// By the task's key.
+    pub told: Mutex<BTreeMap<String, (TaskId, Told)>>,
+    /// Where the api is, while one runs.
+    pub api: Mutex<Option<Engine>>,
+    /// The queues that messages go through now.
+    pub queues: Mutex<InProcessBroker>,
+    /// How long a claim lasts unless renewed.
+    pub claim_length: Span,
+    /// Cancelled when nothing goes wrong any more.
+    pub calm: CancellationToken,
+    /// Cancelled when nobody asks for anything any more.
+    pub over: CancellationToken,
+}
+
+impl World {
+    pub fn new(seed: u64) -> Arc<Self> {
+        let mut random = Random::new(seed);
+        let trace = Arc::new(Trace::new());
+        let faults = Arc::new(Faults::draw(&mut random));
+        let claim_length = Span::from_secs(random.between(5, 30));
+        let (clock, jumps) = (trace.clone(), faults.clone());
+        let now = move || {
+            let elapsed = i64::try_from(clock.elapsed().as_millis()).unwrap();
+            Time(BEGINNING + elapsed + jumps.clock())
+        };
+        Arc::new(Self {
+            trace,
+            random: Mutex::new(random),
+            faults,
+            store: Arc::new(MemoryStore::new(now)),
+            blobs: Blobs::in_memory(),
+            outside: Outside::default(),
+            history: Mutex::default(),
+            told: Mutex::default(),
+            api: Mutex::default(),
+            queues: Mutex::default(),
+            claim_length,
+            calm: CancellationToken::new(),
+            over: CancellationToken::new(),
+        })
+    }
+
+    /// Draws a span of so many milliseconds.
+    pub fn span(&self, first: u64, last: u64) -> Duration {
+        self.random.lock().unwrap().millis(first, last)
+    }
+
+    /// Draws a number from `first` to `last`, both included.
+    pub fn between(&self, first: u64, last: u64) -> u64 {
+        self.random.lock().unwrap().between(first, last)
+    }
+
+    pub fn chance(&self, permille: u64) -> bool {
+        self.random.lock().unwrap().chance(permille)
+    }
+
+    /// Writes down what a commit has come to.
+    pub fn saw_commit(&self, process: &str, commit: &Commit, applied: &Applied) {
+        let came = match (applied.written, applied.answer.applied) {
+            (true, _) => "written",
+            (false, true) => "repeated",
+            (false, false) => "refused",
+        };
+        let mut text = format!("commit {} {came} {}", commit.id, scope_name(&commit.scope));
+        for (field, bytes) in &commit.writes {
+            let _ = write!(text, " {field}={:x}", bytes.as_deref().map_or(0, digest));
+        }
+        for change in &commit.indexes {
+            let sign = if change.add { '+' } else { '-' };
+            let _ = write!(text, " {sign}{}:{}", change.index, change.member);
+        }
+        let moment = self.trace.say(process, format_args!("{text}"));
+        self.trace.count(&format!("commit {came}"));
+        if !applied.written {
+            return;
+        }
+        if let Scope::Task(task) = &commit.scope {
+            self.saw_records(task, commit, moment);
+            self.saw_events(process, task, commit);
+        }
+    }
+
+    fn saw_records(&self, task: &TaskId, commit: &Commit, moment: u64) {
+        for (field, bytes) in &commit.writes {
+            let Some(bytes) = bytes else { continue };
+            match field.split_once('/') {
+                None if field == "header" => self.count_word("task", bytes, "\"state\":\""),
+                None => {}
+                Some(("step", _)) => self.count_word("step", bytes, "\"status\":\""),
+                Some(("claim", name)) => {
+                    let step = StepId::new(name).unwrap();
+                    let key = Key::Claim(step.clone());
+                    let Ok(Record::Claim(claim)) = Record::decode(&key, bytes) else { continue };
+                    self.trace.count("step running");
+                    let mut history = self.history.lock().unwrap();
+                    let place = (task.clone(), step, claim.attempt);
+                    history.claims.entry(place).or_insert(Granted { moment });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Counts the word that stands behind a mark in a record.
+    fn count_word(&self, what: &str, bytes: &[u8], mark: &str) {
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        let word = text.split_once(mark).and_then(|(_, rest)| rest.split('"').next());
+        self.trace.count(&format!("{what} {}", word.unwrap_or("?")));
+    }
+
+    fn saw_events(&self, process: &str, task: &TaskId, commit: &Commit) {
+        for (number, bytes) in (commit.first_event..).zip(&commit.events) {
+            let event = decode_event(number, bytes).expect("an event as it was encoded").event;
+            let said = serde_json::to_string(&event).expect("events are plain data");
+            let moment = self.trace.say(process, format_args!("event {task} {said}"));
+            self.trace.count(&format!("event {}", event.change.type_name()));
+            match &event.change {
+                Change::AttemptFailed { class, .. } => {
+                    self.trace.count(&format!("failure {}", class.as_str()));
+                }
+                Change::StepHeld { hold, .. } | Change::TaskHeld { hold } => {
+                    self.trace.count(&format!("hold {}", hold.reason));
+                }
+                Change::HoldAnswered { answer, .. } => {
+                    self.trace.count(&format!("answer {answer}"));
+                }
+                Change::StepSkipped { reason, .. } => {
+                    self.trace.count(&format!("skipped {reason:?}"));
+                }
+                _ => {}
+            }
+            let mut history = self.history.lock().unwrap();
+            history.events.entry(task.clone()).or_default().push(Seen { moment, event });
+        }
+    }
+}
+
+fn scope_name(scope: &Scope) -> String {
+    match scope {
+        Scope::Task(task) => task.to_string(),
+        Scope::Partition(partition) => format!("partition {}", partition.number()),
+        Scope::Installation => "installation".to_owned(),
+    }
+}
+
+/// Gives a short digest (FNV-1a), for comparison only.
+pub fn digest(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
