@@ -117,6 +117,10 @@ fn settle_effect(
     let Some(effect) = effects.get(&name) else {
         return refuse(format!("effect `{name}` of step `{step}` is not uncertain"));
     };
+    if said.answer == Answer::NotHappened && given.now < effect.settled_by {
+        let until = effect.settled_by.rfc3339();
+        return refuse(format!("the request may still be under way; say so again after {until}"));
+    }
     let receipt = said.receipt.filter(|_| said.answer == Answer::Happened);
     let receipt = receipt.cloned().unwrap_or(Payload::Inline(serde_json::Value::Null));
     let note = said.note.map(|note| truncate(note, stop::NOTE_BYTES_MAX));
@@ -149,8 +153,7 @@ fn settle_effect(
         },
     };
     let mut changes = vec![answered, truth];
-    let not_before = Some(effect.settled_by).filter(|_| said.answer != Answer::Happened);
-    changes.extend(effect::released(view, step, &name, not_before, given)?);
+    changes.extend(effect::released(view, step, &name, given)?);
     let key = Key::Receipt(step.clone(), name, generation);
     let happened = said.answer == Answer::Happened;
     let payloads = happened.then_some((key, Record::Payload(receipt))).into_iter().collect();

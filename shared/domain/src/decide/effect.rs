@@ -283,7 +283,7 @@ pub(super) fn confirm(
         intent: None,
     };
     let mut changes = vec![landed];
-    changes.extend(released(view, &step, &name, None, given)?);
+    changes.extend(released(view, &step, &name, given)?);
     let key = Key::Receipt(step, name, effect.generation);
     Ok(Decision { changes, payloads: vec![(key, Record::Payload(receipt.clone()))] })
 }
@@ -302,7 +302,7 @@ pub(super) fn retract(
     let (step, name) = (by.step.clone(), by.name.clone());
     let generation = effect.generation;
     let mut changes = vec![Change::EffectNotLanded { step, name, generation, how }];
-    changes.extend(released(view, &by.step, &by.name, None, given)?);
+    changes.extend(released(view, &by.step, &by.name, given)?);
     Ok(changes.into())
 }
 
@@ -326,13 +326,12 @@ fn spoken_of(view: &View, by: &Speaker) -> Result<Effect, Halt> {
     if own || holds { Ok(effect) } else { Err(unknown().into()) }
 }
 
-/// A step that was held for nothing but this effect's uncertainty goes on, not before a given
-/// time; so does a task that was held at its end for it.
+/// A step that was held for nothing but this effect's uncertainty goes on; so does a task that
+/// was held at its end for it.
 pub(super) fn released(
     view: &View,
     step: &StepId,
     name: &str,
-    not_before: Option<Time>,
     given: &Given,
 ) -> Result<Vec<Change>, Halt> {
     let mut changes = Vec::new();
@@ -344,14 +343,12 @@ pub(super) fn released(
         && wanted
     {
         let next = rest.iter().find(|(_, effect)| effect.class == EffectClass::Irreversible);
-        let due = not_before.filter(|due| *due > given.now);
-        changes.push(match (next, due) {
-            (Some((name, effect)), _) => {
+        changes.push(match next {
+            Some((name, effect)) => {
                 let hold = uncertain(view, step, name, effect, given.now);
                 Change::StepHeld { step: step.clone(), hold }
             }
-            (None, Some(due)) => Change::RetryScheduled { step: step.clone(), due },
-            (None, None) => open::ready(definition, &state, given.now, None, true),
+            None => open::ready(definition, &state, given.now, None, true),
         });
     }
     changes.extend(unverify(view, step, name)?);

@@ -88,6 +88,18 @@ fn not_happened_sends_once_more() {
 }
 
 #[test]
+fn nobody_can_say_that_it_has_not_happened_while_it_may_be_under_way() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    let (step, attempt) = (at.step.clone(), at.attempt);
+    world.run(1, Command::ExpireClaim { step, attempt, proven: true }).expect("it is silent");
+    let early = world.answer(Some("pay"), Answer::NotHappened);
+    assert!(matches!(early, Err(Refusal::NotApplicable { .. })), "{early:?}");
+    world.pass(15);
+    assert_eq!(world.answer(Some("pay"), Answer::NotHappened), Ok(true));
+}
+
+#[test]
 fn a_late_receipt_ends_the_hold() {
     let mut world = given(EffectClass::Irreversible);
     let at = sending(&mut world, EffectClass::Irreversible);

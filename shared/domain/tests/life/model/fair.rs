@@ -270,8 +270,8 @@ impl World {
             if self.claim_of(step.as_str()).is_some() {
                 continue;
             }
-            for name in effects.iter().filter(|(_, effect)| effect.is_open()).map(|(name, _)| name)
-            {
+            for (name, effect) in effects.iter().filter(|(_, effect)| effect.is_open()) {
+                self.now = self.now.max(effect.settled_by); // nobody can know before
                 let command = Command::Answer {
                     step: Some(step.clone()),
                     answer: Answer::NotHappened,
