@@ -118,7 +118,7 @@ async fn page(
 
 /// Gives the place just before an effect.
 fn last((chunk, at): (u32, usize), found: &Touched, name: &str) -> From {
-    let before = found.effects.keys().map(String::as_str).filter(|other| *other < name).next_back();
+    let before = found.effects.keys().map(String::as_str).rfind(|other| *other < name);
     From { chunk, at, name: before.unwrap_or_default().to_owned() }
 }
 
