@@ -256,6 +256,15 @@ impl Subscription for WireSubscription {
         self.subscribed.load(Ordering::Relaxed)
     }
 
+    /// The inner subscription cannot be reached from here; what it has not given comes again
+    /// when it is closed.
+    async fn cease(&mut self) {
+        self.process.pass().await;
+        self.next = None;
+        self.deliveries.close();
+        while self.deliveries.try_recv().is_ok() {}
+    }
+
     async fn close(&mut self) {
         self.process.pass().await;
         self.closing.cancel();

@@ -280,8 +280,8 @@ impl<'r> Task<'r> {
         }
     }
 
-    /// An end leaves no claim and no hold, and no deadline from its decision on; before it, the header names what moves
-    /// a task without open steps.
+    /// An end leaves no claim and no hold, and no deadline from its decision on; before it, the
+    /// header names what moves a task without open steps.
     fn end(&self, faults: &mut Vec<String>) {
         let header = self.header;
         let claimed = || self.records.keys().filter(|key| matches!(key, Key::Claim(_)));

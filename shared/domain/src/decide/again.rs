@@ -71,13 +71,11 @@ fn other_needs(
 ) -> Result<Option<String>, Halt> {
     for (key, record) in &addition.payloads {
         match (key, record) {
-            (Key::Needs(step, _), said) if known.contains(step) => {
-                if view.get(key)? != Some(said) {
-                    return Ok(Some(format!(
-                        "`then` adds step `{step}`, which exists already and needs other steps; \
-                         give the new step another name"
-                    )));
-                }
+            (Key::Needs(step, _), said) if known.contains(step) && view.get(key)? != Some(said) => {
+                return Ok(Some(format!(
+                    "`then` adds step `{step}`, which exists already and needs other steps; \
+                     give the new step another name"
+                )));
             }
             (Key::Definition(step), Record::Definition(said)) if known.contains(step) => {
                 let new = said.dependents.iter().find(|other| !known.contains(&other.step));

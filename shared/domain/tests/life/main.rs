@@ -3,6 +3,7 @@
 
 mod attempts;
 mod effects;
+mod endings;
 mod model;
 mod properties;
 mod scenarios;

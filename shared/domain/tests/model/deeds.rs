@@ -164,7 +164,7 @@ impl Setting {
             Deed::Renew { worker } => {
                 let kept = next.workers[*worker].clone();
                 let at = self.attempt(&mut next, *worker);
-                let command = Command::RenewClaim { at: at.clone(), details: None };
+                let command = Command::RenewClaim { at: at.clone(), details: None, alive: true };
                 if self.say(&mut next, *worker, &at, &command).is_ok() {
                     next.workers[*worker] = kept; // else it ends its attempt
                 }
@@ -185,6 +185,9 @@ impl Setting {
             Deed::Answer { step, answer } => {
                 next.left.answers -= 1;
                 let (step, answer) = (step.clone(), *answer);
+                if let (Some(step), Answer::NotHappened) = (&step, answer) {
+                    next.now = next.now.max(effects::settled_by(&next, step)); // it is waited for
+                }
                 let (note, effect, receipt) = (None, None, None);
                 let command = Command::Answer { step, answer, note, effect, receipt };
                 let _ = self.execute(&mut next, PERSON, &command); // it may have ended meanwhile
@@ -300,7 +303,7 @@ impl Setting {
     fn fire(&self, next: &mut State, step: Option<&StepId>, kind: TimerKind) {
         let due = timers(next).find(|timer| timer.step.as_ref() == step && timer.kind == kind);
         next.now = next.now.max(due.expect("it is listed").due);
-        let command = Command::FireTimer { step: step.cloned(), kind };
+        let command = Command::FireTimer { step: step.cloned(), kind, why: None };
         let _ = self.execute(next, SCHEDULER, &command); // a late timer does nothing
     }
 }

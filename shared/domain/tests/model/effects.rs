@@ -19,6 +19,7 @@ use standfast_domain::record::{
     Effect, EffectClass, Key, MAIN_EFFECT, NotLanded, Payload, Record, Standing, Status,
 };
 use standfast_domain::time::Span;
+use standfast_domain::time::Time;
 
 use super::deeds::{Deed, name};
 use super::rules::{Broken, Rule};
@@ -197,6 +198,16 @@ impl Setting {
         };
         let said = self.execute(next, worker, &command);
         next.workers[worker] = said.is_ok().then_some(Run { stage, ..run });
+    }
+}
+
+/// Gives when no request of a step's effects can be under way any more.
+pub fn settled_by(state: &State, step: &StepId) -> Time {
+    match state.records.get(&Key::Effects(step.clone())).map(|kept| &kept.record) {
+        Some(Record::Effects(effects)) => {
+            effects.values().map(|effect| effect.settled_by).max().unwrap_or(state.now)
+        }
+        _ => state.now,
     }
 }
 

@@ -141,42 +141,42 @@ fn a_finally_step_keeps_the_rules() {
 
 #[test]
 fn a_deadline_that_pauses_keeps_the_rules() {
-    check(settings::deadline_pauses(), 1827);
+    check(settings::deadline_pauses(), 1785);
 }
 
 #[test]
 fn a_deadline_that_fails_its_task_keeps_the_rules() {
-    check(settings::deadline_fails(), 4088);
+    check(settings::deadline_fails(), 2755);
 }
 
 #[test]
 fn a_deadline_that_stops_its_task_keeps_the_rules() {
-    check(settings::deadline_stops(), 3971);
+    check(settings::deadline_stops(), 2638);
 }
 
 #[test]
 fn a_check_that_does_not_hold_keeps_the_rules() {
-    check(settings::verification(), 2340);
+    check(settings::verification(), 2384);
 }
 
 #[test]
 fn an_irreversible_effect_is_sent_once_unless_a_person_says_otherwise() {
-    check(settings::irreversible(), 2801);
+    check(settings::irreversible(), 3007);
 }
 
 #[test]
 fn an_irreversible_effect_is_sent_once_under_a_stop() {
-    check(settings::irreversible_stopped(), 9893);
+    check(settings::irreversible_stopped(), 9588);
 }
 
 #[test]
 fn a_checkable_effect_is_sent_once() {
-    check(settings::checkable(), 4354);
+    check(settings::checkable(), 4335);
 }
 
 #[test]
 fn an_idempotent_effect_keeps_the_rules() {
-    check(settings::idempotent(), 6424);
+    check(settings::idempotent(), 6446);
 }
 
 #[test]
