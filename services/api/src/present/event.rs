@@ -89,6 +89,7 @@ mod tests {
             request_sha256: "ab".to_owned(),
             stored: false,
             attempt: 2,
+            principal: None,
             worker: WorkerId::new("w").unwrap(),
             target: Some("bob".to_owned()),
             says: None,

@@ -63,6 +63,7 @@ fn effect(step: &str, edit: impl FnOnce(&mut Effect)) -> Seen {
         request_sha256: String::new(),
         request_attempt: None,
         attempt: 1,
+        principal: None,
         worker: WorkerId::new("w-9d").unwrap(),
         intended_at: Time(620_000),
         send_before: Time(630_000),
