@@ -138,7 +138,7 @@ impl<'w> Case<'w> {
         for start in self.starts.clone() {
             let step = StepId::new(start.step.clone()).unwrap();
             let granted = self.claims.get(&(step.clone(), start.attempt));
-            if !granted.is_some_and(|granted| granted.moment < start.moment) {
+            if granted.is_none_or(|granted| granted.moment >= start.moment) {
                 self.fault(format!("attempt {} of `{step}` started unclaimed", start.attempt));
             }
             if !seen.insert((step.clone(), start.attempt)) {

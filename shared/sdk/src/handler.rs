@@ -22,8 +22,9 @@ pub struct HandlerError {
     class: FailureClass,
     message: String,
     retry_after: Option<Duration>,
-    output: Value,
-    effect: Option<EffectEnd>,
+    // Apart, since an error is passed on by value.
+    output: Box<Value>,
+    effect: Option<Box<EffectEnd>>,
 }
 
 impl HandlerError {
@@ -49,20 +50,20 @@ impl HandlerError {
 
     /// Makes an error of any class.
     pub fn new(class: FailureClass, message: impl Into<String>) -> Self {
-        let (retry_after, output, effect) = (None, Value::Null, None);
+        let (retry_after, output, effect) = (None, Box::default(), None);
         Self { class, message: message.into(), retry_after, output, effect }
     }
 
     /// Adds what is known nevertheless, for the round that a `redo` opens.
     pub fn with_output(mut self, output: Value) -> Self {
-        self.output = output;
+        *self.output = output;
         self
     }
 
     /// Tells what became of the effect that the step declares in its plan, where its claim was
     /// the intent. Otherwise nobody knows, and its class says what happens then.
     pub fn with_effect(mut self, end: EffectEnd) -> Self {
-        self.effect = Some(end);
+        self.effect = Some(Box::new(end));
         self
     }
 
@@ -87,9 +88,9 @@ impl HandlerError {
             class: self.class,
             message: self.message,
             retry_after_ms: self.retry_after.map(millis),
-            output: self.output,
+            output: *self.output,
             cost_usd_micros,
-            effect: self.effect,
+            effect: self.effect.map(|end| *end),
         }
     }
 }

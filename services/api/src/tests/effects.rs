@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use standfast_domain::decide::Command;
 use standfast_domain::ids::{Principal, StepId, TaskId};
+use standfast_domain::time::Span;
 use standfast_engine::tokens::Role;
 use standfast_protocol::limits::{EFFECT_BYTES_MAX, SEND_WINDOW_MS_MAX, WORDS_BYTES_MAX};
 
@@ -143,6 +144,9 @@ async fn a_checkable_effect_is_checked_before_it_is_sent_again() {
         "class": "checkable", "request": {"amount": 10}, "window_ms": 1, "request_timeout_ms": 1,
     });
     world.post(&path(&first, "pay"), &call(&first, more.clone())).await;
+    let store = world.api.engine().store();
+    let settled = store.now().await.unwrap().after(Span::from_millis(3));
+    while store.now().await.unwrap() < settled {} // else the next attempt waits for a timer
     die(&world, &first).await;
     let wait = json!({"worker": "w", "queue": "default", "handlers": ["echo"], "wait_ms": 10_000});
     let second = world.post("/v1/claims", &wait).await.json();

@@ -101,7 +101,14 @@ pub(super) fn intend(
     match &effect.standing {
         Standing::Landed { .. } if same => Ok(Decision::nothing()),
         Standing::Landed { .. } => changed(view, at, intent, sha256, given),
-        Standing::NotLanded { .. } => intended(view, at, intent, effect.generation, sha256),
+        // A request stands under its attempt's number, and what stands there is never changed.
+        Standing::NotLanded { .. } if effect.attempt == at.attempt && !same => {
+            refuse("this attempt has recorded another request under its name".to_owned())
+        }
+        Standing::NotLanded { .. } => {
+            view.need([Key::Request(at.step.clone(), intent.name.clone(), at.attempt)])?;
+            intended(view, at, intent, effect.generation, sha256)
+        }
         Standing::InFlight | Standing::Uncertain { .. } if effect.attempt == at.attempt => {
             match same {
                 true => Ok(Decision::nothing()), // the answer was lost on its way
