@@ -134,7 +134,9 @@ async fn a_full_worker_says_so_and_that_it_has_room_again() {
     let full = Mutex::new(Some(full));
     let api = api(plain, move |call| {
         if call.is("/workers") && call.json()["running"] == 1 {
-            full.lock().unwrap().take().map(|full| full.send(()).unwrap());
+            if let Some(full) = full.lock().unwrap().take() {
+                full.send(()).unwrap();
+            }
         }
         None::<Answer>
     });
