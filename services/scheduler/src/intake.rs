@@ -79,8 +79,11 @@ pub struct IntakeGauges {
 /// What is still to be told, once it is decided what becomes of a message.
 #[derive(Debug)]
 enum Answer {
-    /// The reply stands in the outbox.
-    Promised,
+    /// The reply, if one is wanted, stands in the outbox.
+    Promised {
+        /// True if the task is new.
+        created: bool,
+    },
     /// This, if a reply is wanted; nothing was committed for it.
     Direct(Box<SubmitReply>),
 }
@@ -127,8 +130,8 @@ impl Intake {
         let mut kept = false;
         loop {
             let (waits, outage) = match self.accept(&delivery).await {
-                Ok(Answer::Promised) => {
-                    self.gauges.messages.add("created");
+                Ok(Answer::Promised { created }) => {
+                    self.gauges.messages.add(if created { "created" } else { "known" });
                     delivery.acker.ack().await;
                     return;
                 }
@@ -211,9 +214,9 @@ impl Intake {
         created: bool,
         promised: Option<OutgoingMessage>,
     ) -> Result<Answer, EngineError> {
-        let Some(reply) = promised else { return Ok(Answer::Promised) };
+        let Some(reply) = promised else { return Ok(Answer::Promised { created }) };
         if created || self.engine.send_promised(task, &reply).await? {
-            return Ok(Answer::Promised);
+            return Ok(Answer::Promised { created });
         }
         let accepted = accepted(task, false, self.state(task).await?);
         Ok(Answer::Direct(Box::new(SubmitReply::Submitted(accepted))))

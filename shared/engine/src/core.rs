@@ -10,7 +10,7 @@ use standfast_domain::commit::{Commit, CommitAnswer, CommitId, StoredRecord};
 use standfast_domain::ids::TaskId;
 use standfast_domain::stage::Wake;
 use standfast_domain::time::Time;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::crash;
 use crate::effects::Durability;
@@ -82,6 +82,8 @@ pub(crate) struct Core {
     ids: Arc<dyn Ids>,
     time: StoreTime,
     wakes: mpsc::UnboundedSender<Wake>,
+    /// Wakes that are not sent and confirmed yet.
+    pub waking: watch::Sender<usize>,
     later: mpsc::UnboundedSender<Later>,
     changed: broadcast::Sender<TaskId>,
     pub outbox: Outbox,
@@ -111,6 +113,7 @@ impl Core {
             ids,
             time,
             wakes,
+            waking: watch::Sender::new(0),
             later,
             changed,
             outbox,
@@ -157,6 +160,7 @@ impl Core {
     }
 
     pub fn wake(&self, wakes: Vec<Wake>) {
+        self.waking.send_modify(|count| *count += wakes.len());
         for wake in wakes {
             let _ = self.wakes.send(wake); // the process is ending; the ready index remains
         }
@@ -297,6 +301,7 @@ async fn publish_wakes(core: std::sync::Weak<Core>, mut receiver: mpsc::Unbounde
         let taken = std::mem::take(&mut wakes);
         tokio::spawn(async move {
             let confirmed = core.publish_steps(&taken).await;
+            core.waking.send_modify(|count| *count -= taken.len());
             let failed = confirmed.iter().filter(|confirmed| !**confirmed).count();
             if failed > 0 {
                 tracing::debug!(failed, "step messages not confirmed; the sweep sends them again");

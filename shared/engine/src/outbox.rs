@@ -333,12 +333,18 @@ impl Engine {
         Ok(same)
     }
 
-    /// Waits until nothing is being sent, for at most `bound`, and clears what has arrived:
-    /// before a process ends. What is left then is the sweep's.
+    /// Waits until nothing is being sent, wakes included, for at most `bound`, and clears what
+    /// has arrived: before a process ends. What is left then is the sweeps'.
     pub async fn close_outbox(&self, bound: Duration) {
+        let mut waking = self.core.waking.subscribe();
         let mut under_way = self.core.outbox.under_way.subscribe();
+        let sent = async {
+            let _ = waking.wait_for(|count| *count == 0).await; // the engine lives
+            let _ = under_way.wait_for(|count| *count == 0).await; // likewise
+        };
         tokio::select! {
-            _ = under_way.wait_for(|count| *count == 0) => {}
+            biased;
+            () = sent => {}
             () = self.core.clock().sleep(bound) => {}
         }
         if let Err(error) = self.core.clear_sent().await {

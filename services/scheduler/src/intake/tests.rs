@@ -167,13 +167,13 @@ impl World {
 }
 
 fn is_promised(answer: &Answer) -> bool {
-    matches!(answer, Answer::Promised)
+    matches!(answer, Answer::Promised { .. })
 }
 
 fn direct(answer: Answer) -> SubmitReply {
     match answer {
         Answer::Direct(reply) => *reply,
-        Answer::Promised => panic!("it was promised"),
+        Answer::Promised { .. } => panic!("it was promised"),
     }
 }
 

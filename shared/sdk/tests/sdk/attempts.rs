@@ -133,10 +133,11 @@ async fn a_full_worker_says_so_and_that_it_has_room_again() {
     let (full, was_told) = oneshot::channel();
     let full = Mutex::new(Some(full));
     let api = api(plain, move |call| {
-        if call.is("/workers") && call.json()["running"] == 1 {
-            if let Some(full) = full.lock().unwrap().take() {
-                full.send(()).unwrap();
-            }
+        if call.is("/workers")
+            && call.json()["running"] == 1
+            && let Some(full) = full.lock().unwrap().take()
+        {
+            full.send(()).unwrap();
         }
         None::<Answer>
     });
