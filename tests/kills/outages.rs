@@ -10,10 +10,10 @@ use standfast_tests::wait;
 use crate::fleet::Fleet;
 
 /// Erlang that closes one connection of the node, drawn at random, every 300 ms for six seconds.
-const DRILL: &str = "spawn(fun() -> [begin timer:sleep(300), \
+const DRILL: &str = "register(drill, spawn(fun() -> [begin timer:sleep(300), \
     case rabbit_networking:connections() of [] -> ok; \
     Cs -> rabbit_networking:close_connection(lists:nth(rand:uniform(length(Cs)), Cs), \"drill\") \
-    end end || _ <- lists:seq(1, 20)] end), ok.";
+    end end || _ <- lists:seq(1, 20)] end)), ok.";
 
 /// A script that goes on once a file is there.
 fn until_there(file: &Path) -> String {
@@ -64,7 +64,15 @@ async fn connections_close_all_the_time(fleet: &Fleet) {
     fleet.node.control(&["eval", DRILL]).await;
     let more = fleet.submit_all("drilled", &fleet.chain(2, "0.2"), 25).await;
     fleet.completed_once(&[tasks, more].concat(), 2).await;
+    wait::until("the drill to end", async || {
+        let ended = fleet.node.control(&["eval", "whereis(drill) =:= undefined."]).await;
+        ended.contains("true").then_some(())
+    })
+    .await;
     fleet.consumers("default", 2).await;
+    for number in 0..fleet.members.len() {
+        fleet.green(number).await;
+    }
     let log = fleet.node.log();
     assert!(!log.contains("unknown delivery tag"), "{log}");
 }

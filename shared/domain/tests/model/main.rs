@@ -161,17 +161,17 @@ fn a_check_that_does_not_hold_keeps_the_rules() {
 
 #[test]
 fn an_irreversible_effect_is_sent_once_unless_a_person_says_otherwise() {
-    check(settings::irreversible(), 3007);
+    check(settings::irreversible(), 3313);
 }
 
 #[test]
 fn an_irreversible_effect_is_sent_once_under_a_stop() {
-    check(settings::irreversible_stopped(), 9588);
+    check(settings::irreversible_stopped(), 9635);
 }
 
 #[test]
 fn a_checkable_effect_is_sent_once() {
-    check(settings::checkable(), 4335);
+    check(settings::checkable(), 4623);
 }
 
 #[test]
@@ -181,5 +181,5 @@ fn an_idempotent_effect_keeps_the_rules() {
 
 #[test]
 fn an_effect_whose_request_has_changed_is_sent_only_as_bidden() {
-    check(settings::changed(), 1927);
+    check(settings::changed(), 2089);
 }

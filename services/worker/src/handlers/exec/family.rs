@@ -125,7 +125,10 @@ pub fn reap_orphans(home_id: &str) -> usize {
             .filter(|process| !process.ended && is_orphan(process, home_id, &all))
             .map(|process| process.pid)
             .collect();
-        if roots.is_empty() || started.elapsed() > END_WAIT_MAX {
+        // One that was killed is gone only a moment later.
+        let dying = |one: &Process| !one.ended && killed.contains(&(one.pid, one.start));
+        let done = roots.is_empty() && !all.values().any(dying);
+        if done || started.elapsed() > END_WAIT_MAX {
             return killed.len();
         }
         let below = |process: &&Process| {
