@@ -110,6 +110,7 @@ impl Bench {
                 (true, Came::GivenUp)
             }
             Standing::Held if self.hand_back.is_cancelled() && is_cancelled(&report) => {
+                tell_apart(gate.as_deref(), &report).await; // a hand-back knows nothing of it
                 (self.tell(&claimed, None).await.is_some(), Came::GivenUp)
             }
             Standing::Held | Standing::ToEnd => {
@@ -392,7 +393,7 @@ async fn run_handler(
     bound: Duration,
     run: HandlersRun,
 ) -> handlers::Report {
-    let cancel = job.cancel.clone();
+    let (cancel, effect) = (job.cancel.clone(), job.effect.clone());
     let dropped = CancellationToken::new();
     let _end = dropped.clone().drop_guard();
     let (sender, report) = tokio::sync::oneshot::channel();
@@ -409,6 +410,9 @@ async fn run_handler(
     let told = async {
         cancel.cancelled().await;
         tokio::time::sleep(OVERRUN).await;
+        if effect.is_some_and(|effect| effect.may_have_been_sent()) {
+            std::future::pending::<()>().await; // its answer is worth the attempt's whole time
+        }
     };
     let ended = tokio::select! {
         biased;
@@ -500,7 +504,7 @@ mod tests {
     use standfast_domain::record::EffectClass;
 
     use super::*;
-    use crate::handlers::testing::job;
+    use crate::handlers::testing::{effect, job, now};
     use crate::handlers::{Fault, Success};
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -551,6 +555,49 @@ mod tests {
         for running in running {
             let report = running.await.unwrap();
             assert_eq!(report, handlers::Report::Succeeded(Success::default()));
+        }
+    }
+
+    /// Asks its gate, is told to end, and needs a minute more.
+    struct Sending;
+
+    #[async_trait]
+    impl Handler for Sending {
+        fn name(&self) -> &str {
+            "sending"
+        }
+
+        fn check(&self, _: &Value) -> Vec<Fault> {
+            Vec::new()
+        }
+
+        fn effect(&self, _: &Value) -> Result<EffectClass, String> {
+            Ok(EffectClass::Irreversible)
+        }
+
+        async fn run(&self, job: Job) -> handlers::Report {
+            if let Some(effect) = &job.effect {
+                effect.may_send(PATIENCE).await;
+            }
+            job.cancel.cancelled().await;
+            let minute =
+                tokio::time::timeout(Duration::from_secs(60), std::future::pending::<()>());
+            let _ = minute.await; // of virtual time
+            handlers::Report::Succeeded(Success::default())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_have_been_sent_is_waited_for_after_being_told_to_end() {
+        let folder = tempfile::tempdir().unwrap();
+        for sends in [true, false] {
+            let gate = effect(EffectClass::Irreversible, now).0;
+            let job = Job { effect: sends.then_some(gate), ..job(folder.path(), Value::Null) };
+            job.cancel.cancel();
+            let bound = Duration::from_secs(600);
+            let report = run_handler(Arc::new(Sending), job, bound, HandlersRun::AsTasks).await;
+            let ended = matches!(report, handlers::Report::Succeeded(_));
+            assert_eq!(ended, sends, "{report:?}");
         }
     }
 

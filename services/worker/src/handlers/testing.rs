@@ -53,7 +53,7 @@ pub(crate) fn job(directory: &Path, input: Value) -> Job {
 }
 
 /// Intents that are answered as a test says, and counted.
-pub(super) struct Told {
+pub(crate) struct Told {
     pub answer: Box<dyn Fn() -> MaySend + Send + Sync>,
     pub asked: AtomicU32,
 }
@@ -67,7 +67,7 @@ impl Intents for Told {
 }
 
 /// An effect whose intents are answered so.
-pub(super) fn effect(
+pub(crate) fn effect(
     class: EffectClass,
     answer: impl Fn() -> MaySend + Send + Sync + 'static,
 ) -> (Arc<Effect>, Arc<Told>) {
@@ -76,7 +76,7 @@ pub(super) fn effect(
 }
 
 /// The answer that lets an effect be sent.
-pub(super) fn now() -> MaySend {
+pub(crate) fn now() -> MaySend {
     MaySend::Before(Instant::now() + Duration::from_secs(10))
 }
 

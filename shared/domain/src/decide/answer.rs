@@ -152,10 +152,10 @@ fn settle_effect(
             how: NotLanded::Answered,
         },
     };
-    let mut changes = vec![answered, truth];
-    changes.extend(effect::released(view, step, &name, given)?);
-    let key = Key::Receipt(step.clone(), name, generation);
     let happened = said.answer == Answer::Happened;
+    let mut changes = vec![answered, truth];
+    changes.extend(effect::released(view, step, &name, happened, given)?);
+    let key = Key::Receipt(step.clone(), name, generation);
     let payloads = happened.then_some((key, Record::Payload(receipt))).into_iter().collect();
     Ok(Decision { changes, payloads })
 }

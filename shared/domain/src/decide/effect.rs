@@ -121,7 +121,8 @@ pub(super) fn intend(
     }
 }
 
-/// An earlier attempt may have sent it: what now depends on the class.
+/// An earlier attempt may have sent it: what now depends on the class. Whether another request
+/// than the one of now has happened, only a person finds out.
 fn again(
     view: &View,
     at: &Attempt,
@@ -130,13 +131,10 @@ fn again(
     sha256: String,
     given: &Given,
 ) -> Result<Decision, Halt> {
-    match effect.class {
-        EffectClass::Irreversible => {
-            let hold = uncertain(view, &at.step, &intent.name, effect, given.now);
-            let held = Change::StepHeld { step: at.step.clone(), hold };
-            return end_uncharged(view, at, "its effect is uncertain", vec![held]);
-        }
-        EffectClass::None | EffectClass::Idempotent | EffectClass::Checkable => {}
+    if effect.class == EffectClass::Irreversible || effect.request_sha256 != sha256 {
+        let hold = uncertain(view, &at.step, &intent.name, effect, given.now);
+        let held = Change::StepHeld { step: at.step.clone(), hold };
+        return end_uncharged(view, at, "its effect is uncertain", vec![held]);
     }
     if given.now < effect.settled_by {
         let later = Change::RetryScheduled { step: at.step.clone(), due: effect.settled_by };
@@ -146,9 +144,6 @@ fn again(
     match effect.class {
         EffectClass::Checkable => Ok(Decision::nothing()), // the attempt checks first
         EffectClass::None | EffectClass::Idempotent | EffectClass::Irreversible => {
-            if effect.request_sha256 != sha256 {
-                return changed(view, at, intent, sha256, given);
-            }
             intended(view, at, intent, effect.generation, sha256)
         }
     }
@@ -232,8 +227,8 @@ fn changed_hold(
     Hold { effect: Some(effect), ..Hold::new(HoldReason::EffectChanged, message, now) }
 }
 
-/// Says whether a step that is about to be ready once more would send another request than the
-/// one that has landed.
+/// Says whether a step that is about to be ready once more would send another request than one
+/// that has landed, or may have.
 pub(super) fn changed_at_release(
     view: &View,
     definition: &Definition,
@@ -246,13 +241,20 @@ pub(super) fn changed_at_release(
         return Ok(None);
     }
     let effects = view.effects(step)?;
-    let other = effects
-        .get(MAIN_EFFECT)
-        .filter(|effect| effect.has_landed() && effect.request_sha256 != with_sha256);
-    Ok(other.map(|effect| {
-        let sha256 = with_sha256.to_owned();
-        changed_hold(view, step, MAIN_EFFECT, effect.generation, sha256, now)
-    }))
+    let Some(effect) = effects.get(MAIN_EFFECT).filter(|one| one.request_sha256 != with_sha256)
+    else {
+        return Ok(None);
+    };
+    Ok(match &effect.standing {
+        Standing::Landed { .. } => {
+            let sha256 = with_sha256.to_owned();
+            Some(changed_hold(view, step, MAIN_EFFECT, effect.generation, sha256, now))
+        }
+        Standing::InFlight | Standing::Uncertain { .. } => {
+            Some(uncertain(view, step, MAIN_EFFECT, effect, now))
+        }
+        Standing::NotLanded { .. } => None,
+    })
 }
 
 fn uncertain(view: &View, step: &StepId, name: &str, effect: &Effect, now: Time) -> Hold {
@@ -290,7 +292,7 @@ pub(super) fn confirm(
         intent: None,
     };
     let mut changes = vec![landed];
-    changes.extend(released(view, &step, &name, given)?);
+    changes.extend(released(view, &step, &name, true, given)?);
     let key = Key::Receipt(step, name, effect.generation);
     Ok(Decision { changes, payloads: vec![(key, Record::Payload(receipt.clone()))] })
 }
@@ -309,7 +311,7 @@ pub(super) fn retract(
     let (step, name) = (by.step.clone(), by.name.clone());
     let generation = effect.generation;
     let mut changes = vec![Change::EffectNotLanded { step, name, generation, how }];
-    changes.extend(released(view, &by.step, &by.name, given)?);
+    changes.extend(released(view, &by.step, &by.name, false, given)?);
     Ok(changes.into())
 }
 
@@ -339,6 +341,7 @@ pub(super) fn released(
     view: &View,
     step: &StepId,
     name: &str,
+    landed: bool,
     given: &Given,
 ) -> Result<Vec<Change>, Halt> {
     let mut changes = Vec::new();
@@ -355,11 +358,35 @@ pub(super) fn released(
                 let hold = uncertain(view, step, name, effect, given.now);
                 Change::StepHeld { step: step.clone(), hold }
             }
-            None => open::ready(definition, &state, given.now, None, true),
+            None => match landed.then(|| outdated(view, definition, &state, name, given)) {
+                Some(hold) => hold?,
+                None => open::ready(definition, &state, given.now, None, true),
+            },
         });
     }
     changes.extend(unverify(view, step, name)?);
     Ok(changes)
+}
+
+/// What follows when a held step's effect has landed: it goes on, unless it would send another
+/// request by now.
+fn outdated(
+    view: &View,
+    definition: &Definition,
+    state: &StepState,
+    name: &str,
+    given: &Given,
+) -> Result<Change, Halt> {
+    let step = &definition.plan.id;
+    let effects = view.effects(step)?;
+    if let Some(effect) = effects.get(name).filter(|_| name == MAIN_EFFECT) {
+        let sends = input_digest(view, definition, state)?;
+        if sends != effect.request_sha256 {
+            let hold = changed_hold(view, step, name, effect.generation, sends, given.now);
+            return Ok(Change::StepHeld { step: step.clone(), hold });
+        }
+    }
+    Ok(open::ready(definition, state, given.now, None, true))
 }
 
 /// Gives the step's other effects that are owed.

@@ -330,6 +330,42 @@ fn a_changed_request_after_an_effect_has_landed_needs_a_person() {
 }
 
 #[test]
+fn another_request_waits_until_it_is_known_what_became_of_the_first() {
+    let pay = redo("pay", &["draft"], "draft", 1);
+    let steps = vec![step("draft", &[]), effect(EffectClass::Idempotent, pay)];
+    let mut submitted = submission(plan(steps, Vec::new()));
+    submitted.templated.insert(id("pay"));
+    let drawn = |seed: u64, round: &str| draw(seed, &["pay", round]);
+    let fits = |seed: &u64| {
+        let (one, two) = (drawn(*seed, "1"), drawn(*seed, "2"));
+        seed % 5 != 1 && one % 8 > 1 && two % 8 > 1 && one % 2 != two % 2
+    };
+    let seed = (0..).find(fits).expect("one of a few");
+    for (answer, next) in [(Answer::NotHappened, "ready"), (Answer::Happened, "held")] {
+        let mut world = World::new(submitted.clone(), seed, 250);
+        world.work("draft", success(Vec::new()));
+        world.work("pay", failure(FailureClass::Permanent)); // who knows what it has sent
+        world.work("draft", success(Vec::new()));
+        assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+        assert_eq!(world.answer(Some("pay"), answer), Ok(true));
+        assert_eq!(world.word("pay"), next, "after {answer}");
+        let changed = world.held().iter().all(|(_, why)| *why == HoldReason::EffectChanged);
+        assert!(changed, "after {answer}");
+        world.drive();
+    }
+}
+
+#[test]
+fn what_was_taken_back_before_a_hand_back_is_not_uncertain() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    assert_eq!(world.retract(0, &at, MAIN), Ok(true));
+    world.run(0, Command::HandBack { at, why: "draining".to_owned() }).expect("it is taken");
+    assert_eq!(world.word("pay"), "ready");
+    world.drive();
+}
+
+#[test]
 fn an_effect_of_ones_own_that_was_left_open_is_not_a_success() {
     let mut world = given(EffectClass::None);
     world.claim(0, "pay", "w1").expect("it is ready");
