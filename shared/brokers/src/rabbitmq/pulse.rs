@@ -2,15 +2,16 @@
 //!
 //! An open connection does not say so: the broker tells of an alarm only to who publishes, a
 //! right that was taken away shows at the next publish, and a broker that hangs keeps its
-//! connections open. So a message without a queue goes out every few seconds, over a channel of
-//! its own; the broker confirms it and drops it. It takes the same way as step messages do, the
-//! default exchange, and needs the same right.
+//! connections open. So a message without a queue goes out every few seconds; the broker confirms
+//! it and drops it. It takes the same way as step messages do, the default exchange, and needs the
+//! same right. Each goes over a new channel, because a channel asks for a right once and remembers
+//! the answer for as long as it is in use.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{BasicProperties, Channel, ErrorKind};
+use lapin::{BasicProperties, ErrorKind};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -65,18 +66,11 @@ impl Pulse {
 
 /// Publishes again and again. Losing and regaining are logged once each.
 async fn beat(settings: Arc<RabbitSettings>, link: Link, told: watch::Sender<Option<Fault>>) {
-    let mut own: Option<(u64, Channel)> = None;
     loop {
         let Some(live) = link.unblocked().await else { return };
         let generation = live.generation;
-        let usable =
-            |(of, channel): &(u64, Channel)| *of == generation && channel.status().connected();
-        if !own.as_ref().is_some_and(usable) {
-            own = None;
-        }
-        let failed = publish(&settings, &live, &mut own).await.err();
+        let failed = publish(&settings, &live).await.err();
         if failed.is_some() {
-            own = None; // it may be closed, or late
             sleep(SETTLED).await;
         }
         let ended = link.state().live.is_none_or(|live| live.generation != generation);
@@ -98,22 +92,12 @@ async fn beat(settings: Arc<RabbitSettings>, link: Link, told: watch::Sender<Opt
     }
 }
 
-async fn publish(
-    settings: &RabbitSettings,
-    live: &Live,
-    own: &mut Option<(u64, Channel)>,
-) -> Result<(), String> {
+async fn publish(settings: &RabbitSettings, live: &Live) -> Result<(), String> {
     let explained = |error: &lapin::Error| explain(settings, error);
     let attempt = async {
-        let channel = match own {
-            Some((_, channel)) => channel,
-            None => {
-                let channel = channel(live).await.map_err(|fault| fault.to_string())?;
-                let select = channel.confirm_select(ConfirmSelectOptions::default());
-                select.await.map_err(|error| explained(&error))?;
-                &own.insert((live.generation, channel)).1
-            }
-        };
+        let channel = channel(live).await.map_err(|fault| fault.to_string())?;
+        let select = channel.confirm_select(ConfirmSelectOptions::default());
+        select.await.map_err(|error| explained(&error))?;
         let to_nobody = short(settings.names.pulse()).map_err(|fault| fault.to_string())?;
         let exchange = short("").map_err(|fault| fault.to_string())?;
         let options = BasicPublishOptions { mandatory: false, immediate: false };
@@ -121,6 +105,7 @@ async fn publish(
         let sent = channel.basic_publish(exchange, to_nobody, options, b"", properties);
         let confirm = sent.await.map_err(|error| explained(&error))?;
         confirm.await.map_err(|error| explained(&error))?;
+        channel.close(200, short("published").map_err(|fault| fault.to_string())?).await.ok();
         Ok(())
     };
     match timeout(BOUND, attempt).await {
