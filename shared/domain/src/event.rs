@@ -313,6 +313,9 @@ pub enum Change {
         /// In the asker's words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// Digest of the stop plan that it was asked for by.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        plan_sha256: Option<String>,
     },
     /// The task is failing: nothing more of its plan starts.
     TaskFailing {

@@ -7,11 +7,11 @@ mod effects;
 
 use crate::event::{Change, Event};
 use crate::hold::{Hold, HoldClass, HoldReason};
-use crate::ids::StepId;
+use crate::ids::{StepId, WorkerId};
 use crate::plan::When;
 use crate::record::{
     Dependent, Ending, Header, Key, LastAttempt, LastFailure, Phase, Record, Settled, SkipReason,
-    Status, StepState,
+    Status, StepState, Stop, StopMode,
 };
 use crate::refusal::Halt;
 use crate::time::Time;
@@ -103,7 +103,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::TaskReleased { reason, by } => task_released(view, at, *reason, by.as_ref()),
         Change::HoldAnswered { .. } => Ok(()), // a fact; what follows from it has its own events
         Change::DeadlinePassed => view.edit_header(|header| header.deadline_at = None),
-        Change::StopRequested { reason } => stop_requested(view, event, reason.clone()),
+        Change::StopRequested { .. } => stop_requested(view, event),
         Change::TaskFailing { reason } => task_failing(view, reason),
         Change::EpochRaised { epoch } => view.edit_gate(|gate| gate.epoch = *epoch),
         Change::FinallyStarted { ending } => finally_started(view, *ending),
@@ -140,12 +140,20 @@ fn task_submitted(view: &mut View, at: Time, steps: u32, sha256: &str) -> Result
     view.edit_header(|header| header.roots_from = Some(0))
 }
 
-fn stop_requested(view: &mut View, event: &Event, reason: Option<String>) -> Result<(), Halt> {
-    let stop = crate::record::Stop { by: event.actor.clone(), at: event.at, reason };
+fn stop_requested(view: &mut View, event: &Event) -> Result<(), Halt> {
+    let Change::StopRequested { reason, plan_sha256 } = &event.change else { return Ok(()) };
+    let deadline_at = view.header()?.deadline_at;
     view.edit_gate(|gate| {
         gate.closed = true;
-        gate.stop = Some(stop);
-        gate.holds.clear();
+        gate.stop = Some(Stop {
+            by: event.actor.clone(),
+            at: event.at,
+            reason: reason.clone(),
+            mode: StopMode::Halt,
+            plan_sha256: plan_sha256.clone(),
+            lapsed: std::mem::take(&mut gate.holds),
+            deadline_at,
+        });
     })?;
     view.edit_header(|header| {
         header.phase = Phase::Closing { ending: Ending::Cancelled };
@@ -299,8 +307,8 @@ fn step_succeeded(view: &mut View, event: &Event) -> Result<(), Halt> {
     };
     let at = event.at;
     let (worker, started_at, attempt) = (worker.clone(), *started_at, *attempt);
-    let last = LastAttempt { worker, started_at, ended_at: at, attempt, late: false };
-    attempt_ended(view, step, last, *cost_usd_micros)?;
+    let ran = Ran { worker, started_at, attempt };
+    attempt_ended(view, step, (ran, at), *cost_usd_micros)?;
     effects::doubt(view, step, attempt, at)?;
     view.edit_step(step, |state| state.details = None)?;
     if let Some(name) = checkpoint {
@@ -324,11 +332,9 @@ fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
     else {
         return Ok(());
     };
-    let (worker, ended_at) = (worker.clone(), event.at);
-    let (started_at, attempt_number) = (*started_at, *attempt);
-    let last = LastAttempt { worker, started_at, ended_at, attempt: attempt_number, late: false };
-    attempt_ended(view, step, last, *cost_usd_micros)?;
-    effects::doubt(view, step, attempt_number, event.at)?;
+    let ran = Ran { worker: worker.clone(), started_at: *started_at, attempt: *attempt };
+    attempt_ended(view, step, (ran, event.at), *cost_usd_micros)?;
+    effects::doubt(view, step, *attempt, event.at)?;
     let failure =
         LastFailure { class: *class, message: message.clone(), attempt: *attempt, at: event.at };
     view.edit_step(step, |state| {
@@ -351,13 +357,23 @@ fn late_result_refused(view: &mut View, step: &StepId, cost_usd_micros: u64) -> 
     })
 }
 
+/// An attempt that has ended.
+struct Ran {
+    worker: WorkerId,
+    started_at: Time,
+    attempt: u32,
+}
+
 /// Takes the claim away and counts the attempt and its cost.
 fn attempt_ended(
     view: &mut View,
     step: &StepId,
-    last: LastAttempt,
+    (ran, ended_at): (Ran, Time),
     cost_usd_micros: u64,
 ) -> Result<(), Halt> {
+    let Ran { worker, started_at, attempt } = ran;
+    let after_stop = view.gate()?.stop.is_some();
+    let last = LastAttempt { worker, started_at, ended_at, attempt, late: false, after_stop };
     view.put(Key::Claim(step.clone()), None)?;
     view.edit_header(|header| {
         header.attempts += 1;

@@ -22,5 +22,6 @@ pub mod record;
 pub mod refusal;
 pub mod retry;
 pub mod stage;
+pub mod stop_plan;
 pub mod time;
 pub mod view;

@@ -37,6 +37,7 @@ pub use header::Gate;
 pub use header::Header;
 pub use header::Phase;
 pub use header::Stop;
+pub use header::StopMode;
 pub use header::TaskState;
 pub use key::Key;
 pub use outgoing::Outgoing;

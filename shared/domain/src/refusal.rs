@@ -57,6 +57,15 @@ pub enum Refusal {
     /// The task has ended.
     #[error("change the task: it is {0} and stays so")]
     Ended(TaskState),
+    /// A stop was asked for already.
+    #[error("plan a stop: one was asked for already")]
+    Stopped,
+    /// No stop was asked for.
+    #[error("say what a stop came to: none was asked for")]
+    NotStopped,
+    /// What a stop plan was made on is not so any more.
+    #[error("stop the task: its state has moved since the plan with this digest was made")]
+    PlanMoved,
     /// How the task ends is decided, and its `finally` steps run.
     #[error("stop the task: its end is decided, it will be {0} once its `finally` steps are done")]
     EndDecided(Ending),

@@ -102,6 +102,8 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
                 let claims = steps.iter().map(|(step, _)| Key::Claim(step.clone()));
                 keys.extend(claims.filter(|claim| view.knows(claim)));
             }
+            // Who runs what is part of the plan that it was asked for by.
+            Change::StopRequested { plan_sha256: Some(_), .. } => keys.extend(live_claims(view)),
             Change::EpochRaised { .. } => keys.extend(live_claims(view)),
             Change::StepReady { .. }
             | Change::TaskStarted { .. }
@@ -122,7 +124,7 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::TaskReleased { .. }
             | Change::HoldAnswered { .. }
             | Change::DeadlinePassed
-            | Change::StopRequested { .. }
+            | Change::StopRequested { plan_sha256: None, .. }
             | Change::TaskFailing { .. }
             | Change::FinallyStarted { .. }
             | Change::TaskEnded { .. }

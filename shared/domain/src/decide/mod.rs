@@ -26,6 +26,7 @@ use crate::ids::{HandlerName, Principal, StepId, WorkerId};
 use crate::outcome::Outcome;
 use crate::record::{Key, NotLanded, Payload, Record};
 use crate::refusal::Halt;
+use crate::stop_plan::Basis;
 use crate::time::{Span, Time};
 use crate::view::{Attempt, View};
 
@@ -162,6 +163,13 @@ pub enum Command {
         /// In the asker's words.
         reason: Option<String>,
     },
+    /// Stop the task if what a stop plan was made on still stands.
+    StopAsPlanned {
+        /// In the asker's words.
+        reason: Option<String>,
+        /// What the plan was made on.
+        basis: Box<Basis>,
+    },
     /// Note that index entries of an ended task are gone.
     EntriesCleared,
 }
@@ -212,6 +220,9 @@ pub fn hint(command: &Command) -> Vec<Key> {
         }
         Command::Submit(_) => keys.truncate(1),
         Command::OpenRoots | Command::Stop { .. } | Command::EntriesCleared => {}
+        Command::StopAsPlanned { basis, .. } => {
+            keys.extend(basis.claims.iter().map(|(step, _)| Key::Claim(step.clone())));
+        }
         Command::Verify { .. } | Command::Advance { .. } => keys.push(Key::Meta),
         Command::ReleaseStep { step, .. } | Command::TellDependents { step } => {
             keys.extend([Key::Definition(step.clone()), Key::Step(step.clone())]);
@@ -286,6 +297,7 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
             answer::decide(view, step.as_ref(), &said, given)
         }
         Command::Stop { reason } => stop::decide(view, reason.clone()),
+        Command::StopAsPlanned { reason, basis } => stop::as_planned(view, reason.clone(), basis),
         Command::EntriesCleared => Ok(match view.header()?.uncleared {
             true => Change::EntriesCleared.into(),
             false => Decision::nothing(),

@@ -14,8 +14,9 @@ pub(super) fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::EffectIntended { step, name, generation, intent, window, request_timeout } => {
             let send_before = at.after(*window);
             let times = [send_before, send_before.after(*request_timeout)];
+            let intended_after_stop = view.gate()?.stop.is_some();
             let effect = intended(at, *generation, intent, times);
-            put(view, step, name, effect)
+            put(view, step, name, Effect { intended_after_stop, ..effect })
         }
         Change::EffectDoubted { step, generation, intent } => {
             let effect = intended(at, *generation, intent, [at, at]);
@@ -68,6 +69,8 @@ fn intended(at: Time, generation: u32, intent: &IntentFact, times: [Time; 2]) ->
         settled_by,
         target: intent.target.clone(),
         says: intent.says.clone(),
+        after_stop: false,
+        intended_after_stop: false,
     }
 }
 
@@ -115,6 +118,9 @@ fn update(view: &mut View, step: &StepId, change: impl FnOnce(&mut Effects)) -> 
     if effects == before {
         return Ok(());
     }
+    if view.gate()?.stop.is_some() {
+        mark(&before, &mut effects);
+    }
     let (was, now) = (EffectCounts::of(&before), EffectCounts::of(&effects));
     view.put(Key::Effects(step.clone()), Some(Record::Effects(effects)))?;
     if was == now {
@@ -129,4 +135,15 @@ fn update(view: &mut View, step: &StepId, change: impl FnOnce(&mut Effects)) -> 
         header.effects_owed = (header.effects_owed + now.owed).saturating_sub(was.owed);
         header.effects_landed = (header.effects_landed + now.landed).saturating_sub(was.landed);
     })
+}
+
+/// Marks what came to stand where it stands after the task was stopped.
+fn mark(before: &Effects, effects: &mut Effects) {
+    for (name, effect) in effects {
+        let was = before.get(name);
+        effect.after_stop |= was.is_none_or(|was| was.standing != effect.standing);
+        // An intent that is renewed was there before, unless it was known not to have happened.
+        let anew = |was: &Effect| was.intended_after_stop || was.was_closed();
+        effect.intended_after_stop &= was.is_none_or(anew);
+    }
 }

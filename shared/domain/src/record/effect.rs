@@ -157,6 +157,12 @@ pub struct Effect {
     /// What it does, in the author's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub says: Option<String>,
+    /// True if it came to stand where it stands after the task was stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_stop: bool,
+    /// True if its intent was recorded after the task was stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub intended_after_stop: bool,
 }
 
 impl Effect {
@@ -171,6 +177,11 @@ impl Effect {
             Standing::InFlight | Standing::Uncertain { .. } => true,
             Standing::Landed { .. } | Standing::NotLanded { .. } => false,
         }
+    }
+
+    /// True if it was known not to have happened when the task was stopped.
+    pub(crate) fn was_closed(&self) -> bool {
+        matches!(self.standing, Standing::NotLanded { .. }) && !self.after_stop
     }
 
     /// True once it is known to have happened.

@@ -276,6 +276,47 @@ impl Header {
     }
 }
 
+/// What a stop does to attempts that run and to effects that have landed; a later one is
+/// stronger.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum StopMode {
+    /// Nothing new starts; attempts that run may finish, and their results count.
+    Drain,
+    /// Nothing new starts, nothing more is sent; attempts that run are told to end.
+    #[default]
+    Halt,
+    /// As `halt`; then what has landed is undone, the last first.
+    Undo,
+}
+
+impl StopMode {
+    /// All modes, the mildest first.
+    pub const ALL: [Self; 3] = [Self::Drain, Self::Halt, Self::Undo];
+
+    /// Gives the word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Halt => "halt",
+            Self::Undo => "undo",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == text)
+    }
+}
+
+impl fmt::Display for StopMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// A stop, once it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
@@ -286,6 +327,18 @@ pub struct Stop {
     /// Why, in the asker's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The strongest mode that was asked for while attempts still ran.
+    #[serde(default)]
+    pub mode: StopMode,
+    /// Digest of the stop plan that it was asked for by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_sha256: Option<String>,
+    /// Holds of the task itself that ended with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lapsed: Vec<Hold>,
+    /// The deadline that ended with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_at: Option<Time>,
 }
 
 /// What claims and births guard; ordinary progress never writes it. Absent: epoch 1, open.

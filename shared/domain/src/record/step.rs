@@ -90,6 +90,9 @@ pub struct LastAttempt {
     /// True once its worker told a result all the same, after the attempt was taken from it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
+    /// True if it ran when the task was stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_stop: bool,
 }
 
 /// How a step settled in an earlier round.

@@ -7,3 +7,4 @@ mod endings;
 mod model;
 mod properties;
 mod scenarios;
+mod stop_plans;

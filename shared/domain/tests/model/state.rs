@@ -329,6 +329,7 @@ fn print(key: &Key, record: &Record) -> u64 {
         Record::Step(state) => {
             if let Some(last) = &mut state.last {
                 (last.started_at, last.ended_at) = (Time(0), Time(0));
+                last.after_stop = false; // only settlements read it
             }
             if let Some(failure) = &mut state.failure {
                 failure.at = Time(0);
@@ -347,6 +348,7 @@ fn print(key: &Key, record: &Record) -> u64 {
         Record::Effects(effects) => {
             for effect in effects.values_mut() {
                 effect.intended_at = Time(0);
+                (effect.after_stop, effect.intended_after_stop) = (false, false);
                 match &mut effect.standing {
                     Standing::Landed { at, .. } | Standing::NotLanded { at, .. } => *at = Time(0),
                     Standing::Uncertain { since } => *since = Time(0),

@@ -13,6 +13,7 @@ use standfast_domain::refusal::Halt;
 use standfast_domain::time::Time;
 use standfast_domain::view::View;
 
+use super::planned::Planned;
 use super::store::Store;
 
 /// What may have become of an effect in its newest generation.
@@ -33,6 +34,7 @@ pub struct Watch {
     ended: BTreeSet<(StepId, u32)>,
     effects: BTreeMap<(StepId, String), Outside>,
     last: Time,
+    planned: Planned,
     pub stopped: bool,
     pub history: Vec<Change>,
 }
@@ -48,6 +50,7 @@ impl Watch {
             ended: BTreeSet::new(),
             effects: BTreeMap::new(),
             last: Time(0),
+            planned: Planned::default(),
             stopped: false,
             history: Vec::new(),
         }
@@ -63,6 +66,7 @@ impl Watch {
         assert!(found.is_empty(), "{found:#?}\nafter {:#?}", self.history);
         self.immutable(before, &now);
         self.indexes(task, store, &now);
+        self.planned.commit(task, before, &now, events);
     }
 
     fn event(&mut self, event: &Event, before: &Records, now: &Records) {

@@ -7,7 +7,8 @@ use standfast_domain::index::{TIMERS, TimerEntry, WORK, parse_ready_member};
 use standfast_domain::outcome::{Failure, FailureClass, Outcome, Success};
 use standfast_domain::plan::StepPlan;
 use standfast_domain::record::{
-    Claim, Effect, EffectClass, Header, Key, MAIN_EFFECT, NotLanded, Payload, Phase, Record, Status,
+    Claim, Definition, Effect, EffectClass, Header, Key, MAIN_EFFECT, NotLanded, Payload, Phase,
+    Record, Status,
 };
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
@@ -247,11 +248,14 @@ impl World {
             };
             assert_eq!(self.answer(None, answer), Ok(true), "a hold of the task is answered");
         }
-        if self.header().phase != Phase::Main {
-            return;
-        }
+        let finally = match self.header().phase {
+            Phase::Main => false,
+            Phase::Finally { .. } => true,
+            Phase::Closing { .. } | Phase::Ended { .. } => return,
+        };
         for (step, reason) in self.held() {
-            if reason != HoldReason::Timer && self.word(step.as_str()) == "held" {
+            let wanted = self.definition(&step).finally == finally;
+            if wanted && reason != HoldReason::Timer && self.word(step.as_str()) == "held" {
                 let answer = match reason {
                     HoldReason::UncertainEffect => return self.find_out(),
                     HoldReason::EffectChanged => Answer::SendAlso,
@@ -260,6 +264,13 @@ impl World {
                 let said = self.answer(Some(step.as_str()), answer);
                 assert_eq!(said, Ok(true), "a held step is answered");
             }
+        }
+    }
+
+    fn definition(&mut self, step: &StepId) -> Definition {
+        match self.store.load(&Key::Definition(step.clone())).0 {
+            Some(Record::Definition(definition)) => *definition,
+            _ => panic!("`{step}` has no definition"),
         }
     }
 
