@@ -14,6 +14,7 @@ mod round;
 mod stop;
 mod submit;
 mod timer;
+mod undo;
 mod verify;
 
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ use crate::event::Change;
 use crate::hold::Answer;
 use crate::ids::{HandlerName, Principal, StepId, WorkerId};
 use crate::outcome::Outcome;
-use crate::record::{Key, NotLanded, Payload, Record};
+use crate::record::{Key, NotLanded, Payload, Record, StopMode};
 use crate::refusal::Halt;
 use crate::stop_plan::Basis;
 use crate::time::{Span, Time};
@@ -35,6 +36,7 @@ pub use effect::{Intent, Speaker};
 pub use open::{Resolution, to_resolve};
 pub use submit::{Submission, ahead, written_at_birth};
 pub use timer::TimerKind;
+pub use undo::UNDO_ALLOWANCE;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,15 +160,19 @@ pub enum Command {
         /// What the outside world answered, with `happened`.
         receipt: Option<Payload>,
     },
-    /// Stop the task (`halt`).
+    /// Stop the task.
     Stop {
         /// In the asker's words.
         reason: Option<String>,
+        /// What it does to attempts that run and to what has landed.
+        mode: StopMode,
     },
     /// Stop the task if what a stop plan was made on still stands.
     StopAsPlanned {
         /// In the asker's words.
         reason: Option<String>,
+        /// What it does to attempts that run and to what has landed.
+        mode: StopMode,
         /// What the plan was made on.
         basis: Box<Basis>,
     },
@@ -296,8 +302,10 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
             };
             answer::decide(view, step.as_ref(), &said, given)
         }
-        Command::Stop { reason } => stop::decide(view, reason.clone()),
-        Command::StopAsPlanned { reason, basis } => stop::as_planned(view, reason.clone(), basis),
+        Command::Stop { reason, mode } => stop::decide(view, reason.clone(), *mode),
+        Command::StopAsPlanned { reason, mode, basis } => {
+            stop::as_planned(view, reason.clone(), *mode, basis)
+        }
         Command::EntriesCleared => Ok(match view.header()?.uncleared {
             true => Change::EntriesCleared.into(),
             false => Decision::nothing(),

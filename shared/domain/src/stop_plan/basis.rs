@@ -3,7 +3,7 @@
 use super::walk::{Seen, Walk};
 use crate::commit::CommitId;
 use crate::ids::{StepId, WorkerId};
-use crate::record::{Key, Status};
+use crate::record::{Key, Part, Status};
 use crate::refusal::Halt;
 use crate::view::View;
 
@@ -39,7 +39,7 @@ pub(super) fn covers_claims(walk: &Walk<'_>) -> bool {
 }
 
 fn may_run(seen: &Seen<'_>) -> bool {
-    !seen.definition.finally
+    seen.definition.part() == Part::Main
         && seen.state.is_some_and(|state| matches!(state.status, Status::Ready { .. }))
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::hold::HoldReason;
-use crate::ids::{StepId, WorkerId};
+use crate::ids::{HandlerName, StepId, WorkerId};
 use crate::record::EffectClass;
 use crate::time::Time;
 
@@ -80,6 +80,11 @@ pub enum Fate {
     Stays,
     /// Its attempt ends and tells what became of it, or leaves it uncertain.
     MayLand,
+    /// It is undone, as this one in order; the last to land is undone first.
+    Undone {
+        /// From 1.
+        position: u32,
+    },
     /// A person must find out whether it has happened.
     ToSettle,
     /// It stays uncertain, which harms nobody: it may be sent again.
@@ -131,6 +136,9 @@ pub struct Item {
     /// Of a held step: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<HoldReason>,
+    /// Of an effect, and of a step that declares one: the handler that undoes it, if one can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undo: Option<HandlerName>,
     /// Of an effect: digest of what was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_sha256: Option<String>,
@@ -154,6 +162,7 @@ impl Item {
             worker: None,
             attempt: None,
             reason: None,
+            undo: None,
             request_sha256: None,
             receipt_sha256: None,
         }
@@ -161,13 +170,20 @@ impl Item {
 
     /// Gives the step that it belongs to.
     pub fn step(&self) -> Option<&StepId> {
-        match &self.subject {
-            Subject::Effect { step, .. }
-            | Subject::Attempt { step, .. }
-            | Subject::Step { step }
-            | Subject::Finally { step } => Some(step),
-            Subject::Hold { by, .. } => by.as_ref(),
-            Subject::Deadline => None,
+        self.subject.step()
+    }
+}
+
+impl Subject {
+    /// Gives the step that it belongs to.
+    pub fn step(&self) -> Option<&StepId> {
+        match self {
+            Self::Effect { step, .. }
+            | Self::Attempt { step, .. }
+            | Self::Step { step }
+            | Self::Finally { step } => Some(step),
+            Self::Hold { by, .. } => by.as_ref(),
+            Self::Deadline => None,
         }
     }
 }

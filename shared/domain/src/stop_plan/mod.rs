@@ -75,6 +75,7 @@ fn stoppable(walk: &Walk<'_>) -> Result<(), Halt> {
         Phase::Closing { ending } | Phase::Finally { ending } => {
             Err(Refusal::EndDecided(ending).into())
         }
+        Phase::Undoing { .. } => Err(Refusal::Stopped.into()),
         Phase::Ended { .. } => Err(Refusal::Ended(walk.header.state).into()),
     }
 }

@@ -3,7 +3,7 @@
 use super::item::{Item, Now, Subject};
 use super::walk::{Moment, Seen, Walk};
 use crate::outcome::FailureClass;
-use crate::record::{NotLanded, Phase, Standing, Status, Stop};
+use crate::record::{NotLanded, Part, Phase, Standing, Status, Stop, StopMode};
 use crate::refusal::{Halt, Refusal};
 use crate::time::{Span, Time};
 use crate::view::View;
@@ -17,6 +17,16 @@ pub enum Became {
     LandedLate,
     /// An effect that is now known not to have happened.
     NotLanded(NotLanded),
+    /// An effect that was undone.
+    Undone,
+    /// An effect whose undo has its turn: it is about to run, runs, or is tried again.
+    Undoing,
+    /// An effect whose undo waits for its turn.
+    ToUndo,
+    /// An effect whose undo a person must settle.
+    UndoHeld,
+    /// An effect that a person has let stay without its undo.
+    LeftByAnswer,
     /// An effect whose attempt still runs.
     InFlight,
     /// An effect that a person must settle.
@@ -80,7 +90,10 @@ pub fn settlement(view: &View) -> Result<Settlement, Halt> {
     let settled = items.into_iter().map(|item| walk.settled(item));
     let ended_at = match walk.header.phase {
         Phase::Ended { at, .. } => Some(at),
-        Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => None,
+        Phase::Main
+        | Phase::Closing { .. }
+        | Phase::Undoing { .. }
+        | Phase::Finally { .. } => None,
     };
     Ok(Settlement { items: settled.collect(), stop, ended_at })
 }
@@ -97,7 +110,8 @@ impl Walk<'_> {
         let stopped_at = self.gate.stop.as_ref().map(|stop| stop.at);
         let ((became, at), late) = match (&item.subject, seen) {
             (Subject::Effect { name, generation, .. }, Some(seen)) => {
-                (seen.effect_became(&item, name, *generation), false)
+                let became = seen.effect_became(&item, name, *generation);
+                (self.undo_became(&item.subject).unwrap_or(became), false)
             }
             (Subject::Attempt { .. }, Some(seen)) => (seen.attempt_became(), seen.told_late()),
             (Subject::Finally { .. }, Some(seen)) => (self.finally_became(seen), false),
@@ -107,8 +121,35 @@ impl Walk<'_> {
                 ((Became::Cancelled, None), false)
             }
         };
-        let since_stop = seen.is_some_and(|seen| seen.came_later(&item));
+        let since_stop = seen.is_some_and(|seen| seen.came_later(&item.subject));
         Settled { item, became, at, since_stop, told_late: late }
+    }
+
+    /// What became of an effect that a stop undoes, from its turn on.
+    fn undo_became(&self, subject: &Subject) -> Option<(Became, Option<Time>)> {
+        let (number, stop) = (self.landing(subject)?, self.gate.stop.as_ref()?);
+        let run = subject.step()?.undo(number);
+        let Some(run) = self.seen(&run) else {
+            let waits = stop.mode == StopMode::Undo && self.is_before_finally();
+            return waits.then_some((Became::ToUndo, None));
+        };
+        Some(match run.state.map(|state| &state.status) {
+            Some(Status::Succeeded { at }) => (Became::Undone, Some(*at)),
+            Some(Status::Skipped { at, .. }) => (Became::LeftByAnswer, Some(*at)),
+            Some(Status::Held { hold }) => (Became::UndoHeld, Some(hold.since)),
+            Some(Status::Failed { at }) => (Became::UndoHeld, Some(*at)),
+            None
+            | Some(Status::Pending | Status::Ready { .. } | Status::Retrying { .. }) => {
+                (Became::Undoing, None)
+            }
+        })
+    }
+
+    fn is_before_finally(&self) -> bool {
+        match self.header.phase {
+            Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } => true,
+            Phase::Finally { .. } | Phase::Ended { .. } => false,
+        }
     }
 
     fn finally_became(&self, seen: &Seen<'_>) -> (Became, Option<Time>) {
@@ -207,8 +248,12 @@ impl Seen<'_> {
     }
 
     /// True for what was not there yet when the stop was asked for.
-    fn came_later(&self, item: &Item) -> bool {
-        let Subject::Effect { name, generation, .. } = &item.subject else { return false };
+    fn came_later(&self, subject: &Subject) -> bool {
+        let Subject::Effect { name, generation, .. } = subject else { return false };
+        match self.definition.part() {
+            Part::Main => {}
+            Part::Undo | Part::Finally => return true,
+        }
         let effect = self.effects.and_then(|effects| effects.get(name));
         effect.is_some_and(|effect| effect.generation == *generation && effect.intended_after_stop)
     }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::item::{Fate, Item, Now, Subject};
-use crate::ids::StepId;
+use crate::ids::{HandlerName, StepId, WorkerId};
 use crate::record::{
     Claim, Definition, Effect, EffectClass, Effects, Gate, Header, Key, LastAttempt, MAIN_EFFECT,
-    Record, Standing, Status, StepState, StopMode,
+    Part, Record, Standing, Status, StepState, StopMode,
 };
 use crate::refusal::Halt;
 use crate::time::Time;
@@ -25,8 +25,11 @@ pub(super) enum Moment {
 pub(super) struct Walk<'v> {
     pub header: &'v Header,
     pub gate: Gate,
+    /// In the order of the plan; runs of an `undo` last.
     pub steps: Vec<Seen<'v>>,
     places: BTreeMap<&'v StepId, usize>,
+    /// The number of each effect that has landed and can be undone, in the order of landing.
+    landings: BTreeMap<(&'v StepId, &'v str, u32), u32>,
 }
 
 /// A step with its records.
@@ -52,7 +55,8 @@ pub(super) fn walk(view: &View) -> Result<Walk<'_>, Halt> {
     let mut touched = Vec::new();
     for step in names {
         let state = state(view, step)?;
-        if is_touched(state) || finally.contains(step) {
+        let at_the_end = finally.contains(step) || step.undone().is_some();
+        if is_touched(state) || at_the_end {
             touched.push((step, state));
         }
     }
@@ -71,8 +75,14 @@ pub(super) fn walk(view: &View) -> Result<Walk<'_>, Halt> {
         };
         steps.push(Seen { step, definition, state, claim, effects });
     }
+    view.need((1..=header.landings).map(Key::Landing))?;
+    let mut landings = BTreeMap::new();
+    for number in 1..=header.landings {
+        let landing = view.landing(number)?;
+        landings.insert((&landing.step, landing.name.as_str(), landing.generation), number);
+    }
     let places = steps.iter().enumerate().map(|(place, seen)| (seen.step, place)).collect();
-    Ok(Walk { header, gate: view.gate()?, steps, places })
+    Ok(Walk { header, gate: view.gate()?, steps, places, landings })
 }
 
 fn state<'v>(view: &'v View, step: &StepId) -> Result<Option<&'v StepState>, Halt> {
@@ -114,9 +124,12 @@ impl Walk<'_> {
     /// mode does with each.
     pub fn items(&self, moment: Moment, mode: StopMode) -> Vec<Item> {
         let mut items = Vec::new();
-        for seen in self.steps.iter().filter(|seen| !seen.definition.finally) {
-            items.extend(seen.own(moment, mode));
-            items.extend(seen.effects(moment));
+        for seen in &self.steps {
+            match seen.definition.part() {
+                Part::Main => items.extend(seen.own(moment, mode)),
+                Part::Undo | Part::Finally => {}
+            }
+            items.extend(self.effects(seen, moment, mode));
         }
         items.extend(self.holds(moment));
         items.extend(self.deadline(moment));
@@ -126,6 +139,33 @@ impl Walk<'_> {
             Item::new(subject, Now::Waiting, Fate::Runs)
         }));
         items
+    }
+
+    /// Lists a step's effects that have happened, or may have.
+    fn effects(&self, seen: &Seen<'_>, moment: Moment, mode: StopMode) -> Vec<Item> {
+        let mut items = seen.effects(moment);
+        for item in &mut items {
+            if let (Now::Landed, StopMode::Undo, Some(number)) =
+                (item.now, mode, self.landing(&item.subject))
+            {
+                item.fate = Fate::Undone { position: self.header.landings - number + 1 };
+            }
+        }
+        items
+    }
+
+    /// Gives the number of an effect in the order of landing, if it has one: it can be undone.
+    pub fn landing(&self, subject: &Subject) -> Option<u32> {
+        match subject {
+            Subject::Effect { step, name, generation } => {
+                self.landings.get(&(step, name.as_str(), *generation)).copied()
+            }
+            Subject::Attempt { .. }
+            | Subject::Step { .. }
+            | Subject::Hold { .. }
+            | Subject::Deadline
+            | Subject::Finally { .. } => None,
+        }
     }
 
     /// Finds a step.
@@ -157,7 +197,7 @@ impl Walk<'_> {
 
 impl Seen<'_> {
     /// Gives the attempt that runs at a moment: its number, its worker and since when.
-    fn runs(&self, moment: Moment) -> Option<(u32, &crate::ids::WorkerId, Time)> {
+    fn runs(&self, moment: Moment) -> Option<(u32, &WorkerId, Time)> {
         if let Some(claim) = self.claim {
             return Some((claim.attempt, &claim.worker, claim.started_at));
         }
@@ -203,6 +243,7 @@ impl Seen<'_> {
         let plan = self.definition.plan.effect.as_ref();
         Item {
             class: (class != EffectClass::None).then_some(class),
+            undo: self.undo(),
             target: plan.and_then(|effect| effect.target.clone()),
             says: plan.and_then(|effect| effect.says.clone()),
             ..item
@@ -215,12 +256,16 @@ impl Seen<'_> {
         for (name, effect) in self.effects.into_iter().flatten() {
             items.extend((1..effect.generation).map(|generation| {
                 let item = Item::new(self.effect(name, generation), Now::Landed, Fate::Stays);
-                Item { class: Some(effect.class), ..item }
+                Item { class: Some(effect.class), undo: self.undo(), ..item }
             }));
             items.extend(self.newest(moment, name, effect));
         }
         items.extend(self.by_claim(moment));
         items
+    }
+
+    fn undo(&self) -> Option<HandlerName> {
+        self.definition.plan.undo.as_ref().map(|undo| undo.uses.clone())
     }
 
     fn effect(&self, name: &str, generation: u32) -> Subject {
@@ -246,6 +291,7 @@ impl Seen<'_> {
         let item = Item::new(self.effect(name, effect.generation), now, fate);
         Some(Item {
             class: Some(effect.class),
+            undo: self.undo(),
             target: effect.target.clone(),
             says: effect.says.clone(),
             since,
