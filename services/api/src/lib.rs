@@ -26,6 +26,7 @@ mod puts;
 mod reads;
 mod routes;
 mod steps;
+mod stops;
 mod task_effects;
 mod tasks;
 mod waits;

@@ -12,7 +12,7 @@ use utoipa::{Modify, OpenApi};
 
 use crate::workers;
 use crate::{
-    admin, answers, artifacts, claims, effects, events, explain, list, logs, puts, steps,
+    admin, answers, artifacts, claims, effects, events, explain, list, logs, puts, steps, stops,
     task_effects, tasks,
 };
 
@@ -24,7 +24,8 @@ use crate::{
         license(name = "MIT OR Apache-2.0")
     ),
     paths(
-        tasks::submit, list::list, tasks::get, explain::explain, tasks::stop, tasks::verify,
+        tasks::submit, list::list, tasks::get, explain::explain, tasks::verify,
+        stops::plan, stops::stop, stops::settlement,
         steps::list, steps::get, task_effects::effects, logs::log,
         artifacts::list, artifacts::download,
         events::events, answers::to_task, answers::to_step,

@@ -10,6 +10,7 @@ use standfast_engine::blobs::BlobError;
 use standfast_engine::ports::StoreError;
 use standfast_protocol::headers::PROBLEM_JSON;
 use standfast_protocol::problem::{Fault, Problem, ProblemKind};
+use standfast_protocol::stops::StopPlan;
 
 use crate::present::text::plain;
 
@@ -35,6 +36,11 @@ impl Fail {
     /// Points at the faults.
     pub fn with_errors(self, errors: Vec<Fault>) -> Self {
         Self(Box::new(self.0.with_errors(errors)))
+    }
+
+    /// Adds what a stop would do now.
+    pub fn with_stop_plan(self, plan: StopPlan) -> Self {
+        Self(Box::new(self.0.with_stop_plan(plan)))
     }
 
     pub fn not_found(detail: impl Into<String>) -> Self {
@@ -149,7 +155,10 @@ impl From<Refusal> for Fail {
             | Refusal::NotApplicable { .. }
             | Refusal::Effect { .. }
             | Refusal::Ended(_)
+            | Refusal::Stopped
+            | Refusal::NotStopped
             | Refusal::EndDecided(_) => ProblemKind::NotApplicable,
+            Refusal::PlanMoved => ProblemKind::PlanMoved,
             Refusal::Forbidden(_) => ProblemKind::Forbidden,
         };
         Self::new(kind, detail)

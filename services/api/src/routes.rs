@@ -13,7 +13,7 @@ use crate::guard::guard;
 use crate::problems::Fail;
 use crate::{
     Api, admin, answers, artifacts, claims, effects, events, explain, list, logs, openapi, puts,
-    steps, task_effects, tasks, workers,
+    steps, stops, task_effects, tasks, workers,
 };
 
 /// Gives all routes, each behind the guard; no `GET` changes anything.
@@ -31,7 +31,9 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::EVENTS, get(events::events))
         .route(paths::TASK_ANSWERS, post(answers::to_task))
         .route(paths::STEP_ANSWERS, post(answers::to_step))
-        .route(paths::STOP, post(tasks::stop))
+        .route(paths::STOP, post(stops::stop))
+        .route(paths::STOP_PLAN, get(stops::plan))
+        .route(paths::SETTLEMENT, get(stops::settlement))
         .route(paths::VERIFY, get(tasks::verify))
         .route(paths::WORKERS, post(workers::announce))
         .route(paths::CLAIMS, post(claims::claim))

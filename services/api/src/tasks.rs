@@ -7,18 +7,15 @@ use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
-use standfast_domain::decide::Command;
 use standfast_domain::json::PLAN_BYTES_MAX;
-use standfast_domain::record::{Key, Record, StopMode as Mode};
+use standfast_domain::record::{Key, Record};
 use standfast_engine::submission::{self, prepare};
 use standfast_engine::verify;
 use standfast_protocol::headers::{IDEMPOTENCY_KEY, JSON, TRACEPARENT};
-use standfast_protocol::limits::{KEY_BYTES_MAX, NOTE_BYTES_MAX, REQUEST_BYTES_MAX};
+use standfast_protocol::limits::{KEY_BYTES_MAX, NOTE_BYTES_MAX};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::{Fault, ProblemKind};
-use standfast_protocol::tasks::{
-    StopMode, StopRequest, Stopped, SubmitRequest, Submitted, TaskState, TaskView,
-};
+use standfast_protocol::tasks::{SubmitRequest, Submitted, TaskState, TaskView};
 use standfast_protocol::verify::{VerifyFault, VerifyReport};
 
 use crate::auth::Caller;
@@ -132,48 +129,6 @@ pub(crate) async fn get(
     let mut survey = reads::survey_one(api.engine(), base).await?;
     reads::find_waits(&api, std::slice::from_mut(&mut survey)).await?;
     Ok(Json(present::task::view(&survey)))
-}
-
-/// Stops a task. A second stop is answered like the first.
-#[utoipa::path(post, path = paths::STOP, tag = "tasks", request_body = StopRequest,
-    params(("id" = String, Path, description = "the task")),
-    responses((status = 200, body = Stopped)))]
-pub(crate) async fn stop(
-    State(api): State<Api>,
-    caller: Caller,
-    place: Place,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<Stopped>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
-    caller.demand_act(&base.meta)?;
-    let request: StopRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
-    check_note(request.reason.as_deref(), "/reason")?;
-    let command = Command::Stop { reason: request.reason, mode: mode(request.mode) };
-    let wants = vec![Key::Header, Key::Gate];
-    let actor = caller.principal().clone();
-    let mut done = api.engine().execute(&base.task, command, actor, wants).await?;
-    let (header, gate) = (done.records.remove(&Key::Header), done.records.remove(&Key::Gate));
-    let (Some(Some(Record::Header(header))), Some(Some(Record::Gate(gate)))) = (header, gate)
-    else {
-        return Err(Fail::internal(&"a stop gave no records"));
-    };
-    let Some(stop) = gate.stop else {
-        return Err(Fail::internal(&"a stop was taken and is not there"));
-    };
-    Ok(Json(Stopped {
-        id: base.task.to_string(),
-        state: present::task::state(header.state),
-        stop: present::task::stop(&stop),
-    }))
-}
-
-fn mode(mode: StopMode) -> Mode {
-    match mode {
-        StopMode::Drain => Mode::Drain,
-        StopMode::Halt => Mode::Halt,
-        StopMode::Undo => Mode::Undo,
-    }
 }
 
 /// Refuses words that are too long to be kept.

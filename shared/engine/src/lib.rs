@@ -16,6 +16,7 @@ pub mod ports;
 pub mod registry;
 pub mod resolve;
 mod standing;
+pub mod stopping;
 pub mod submission;
 pub mod tally;
 pub mod time;

@@ -80,6 +80,9 @@
 //! [`StepView`]: steps::StepView
 //! [`EffectPage`]: task_effects::EffectPage
 //! [`EffectQuery`]: task_effects::EffectQuery
+//! [`Settlement`]: stops::Settlement
+//! [`StopPlan`]: stops::StopPlan
+//! [`StopPlanQuery`]: stops::StopPlanQuery
 //! [`StopRequest`]: tasks::StopRequest
 //! [`Stopped`]: tasks::Stopped
 //! [`SubmitRequest`]: tasks::SubmitRequest
@@ -98,6 +101,7 @@ pub mod health;
 pub mod holds;
 pub mod logs;
 pub mod steps;
+pub mod stops;
 pub mod task_effects;
 pub mod tasks;
 pub mod tokens;

@@ -26,6 +26,10 @@ pub const TASK_ANSWERS: &str = "/v1/tasks/{id}/answers";
 pub const STEP_ANSWERS: &str = "/v1/tasks/{id}/steps/{step}/answers";
 /// Stops one task.
 pub const STOP: &str = "/v1/tasks/{id}/stop";
+/// GET: what a stop would do, [`crate::stops::StopPlanQuery`] to [`crate::stops::StopPlan`].
+pub const STOP_PLAN: &str = "/v1/tasks/{id}/stop-plan";
+/// GET: what a stop came to, [`crate::stops::Settlement`].
+pub const SETTLEMENT: &str = "/v1/tasks/{id}/settlement";
 /// Checks the history of one task.
 pub const VERIFY: &str = "/v1/tasks/{id}/verify";
 /// Announces a worker.

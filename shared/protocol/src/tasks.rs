@@ -253,6 +253,10 @@ pub struct StopRequest {
     /// Why, for the history; at most [`crate::limits::NOTE_BYTES_MAX`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The digest of the stop plan that it is to follow, whole or at least its first 8 digits;
+    /// if the task's plan is another by now, the stop is refused with `plan_moved`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 /// What happens at a stop to running attempts and to what has landed. Each is stronger than the

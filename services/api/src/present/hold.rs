@@ -52,7 +52,7 @@ pub(crate) fn view(base: &Base, step: Option<&StepId>, hold: &Hold) -> HoldView 
 }
 
 /// Names who or what can end a hold; never nobody, since every task has an owner.
-fn ends_by(base: &Base, reason: HoldReason) -> Vec<String> {
+pub(crate) fn ends_by(base: &Base, reason: HoldReason) -> Vec<String> {
     let mut by = match reason {
         HoldReason::Timer => vec!["the timer".to_owned()],
         HoldReason::Paused

@@ -187,3 +187,38 @@ impl Subject {
         }
     }
 }
+
+impl Now {
+    /// Gives the word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Landed => "landed",
+            Self::InFlight => "in_flight",
+            Self::Uncertain => "uncertain",
+            Self::Running => "running",
+            Self::Pending => "pending",
+            Self::Ready => "ready",
+            Self::Retrying => "retrying",
+            Self::Held => "held",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
+impl Fate {
+    /// Gives the word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stays => "stays",
+            Self::MayLand => "may_land",
+            Self::Undone { .. } => "undone",
+            Self::ToSettle => "to_settle",
+            Self::StaysUncertain => "stays_uncertain",
+            Self::ToldToEnd => "told_to_end",
+            Self::MayFinish => "may_finish",
+            Self::WillNotHappen => "will_not_happen",
+            Self::Lapses => "lapses",
+            Self::Runs => "runs",
+        }
+    }
+}

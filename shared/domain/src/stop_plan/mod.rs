@@ -18,7 +18,8 @@ mod item;
 mod settlement;
 mod walk;
 
-use crate::record::{Ending, Phase, StopMode};
+use crate::ids::TaskId;
+use crate::record::{Ending, Key, Phase, StopMode};
 use crate::refusal::{Halt, Refusal};
 use crate::view::View;
 
@@ -53,29 +54,39 @@ pub struct StopPlan {
 /// Says what a stop would do. Halts with what is to be loaded; refuses where there is nothing
 /// left to stop.
 pub fn plan(view: &View, mode: StopMode) -> Result<StopPlan, Halt> {
-    let walk = walk(view)?;
-    stoppable(&walk)?;
+    Ok(of(&stoppable(view)?, view.task(), mode))
+}
+
+/// Says what a stop of each of these modes would do.
+pub fn plans(view: &View, modes: &[StopMode]) -> Result<Vec<StopPlan>, Halt> {
+    let walk = stoppable(view)?;
+    Ok(modes.iter().map(|mode| of(&walk, view.task(), *mode)).collect())
+}
+
+fn of(walk: &Walk<'_>, task: &TaskId, mode: StopMode) -> StopPlan {
     let items = walk.items(Moment::Now, mode);
-    let covers_claims = basis::covers_claims(&walk);
-    let digest = digest::digest(view.task(), mode, &items, covers_claims);
-    Ok(StopPlan { mode, items, digest, covers_claims })
+    let covers_claims = basis::covers_claims(walk);
+    let digest = digest::digest(task, mode, &items, covers_claims);
+    StopPlan { mode, items, digest, covers_claims }
 }
 
 fn walk(view: &View) -> Result<Walk<'_>, Halt> {
     walk::walk(view)
 }
 
-/// Refuses a plan for a task whose end is decided, or that was stopped already.
-fn stoppable(walk: &Walk<'_>) -> Result<(), Halt> {
-    if walk.gate.stop.is_some() {
+/// Walks a task that can be stopped; refuses one whose end is decided, or that was stopped
+/// already.
+fn stoppable(view: &View) -> Result<Walk<'_>, Halt> {
+    view.need([Key::Header, Key::Gate])?;
+    if view.gate()?.stop.is_some() {
         return Err(Refusal::Stopped.into());
     }
-    match walk.header.phase {
-        Phase::Main | Phase::Closing { ending: Ending::Failed } => Ok(()),
+    match view.header()?.phase {
+        Phase::Main | Phase::Closing { ending: Ending::Failed } => walk(view),
         Phase::Closing { ending } | Phase::Finally { ending } => {
             Err(Refusal::EndDecided(ending).into())
         }
         Phase::Undoing { .. } => Err(Refusal::Stopped.into()),
-        Phase::Ended { .. } => Err(Refusal::Ended(walk.header.state).into()),
+        Phase::Ended { .. } => Err(Refusal::Ended(view.header()?.state).into()),
     }
 }

@@ -2,6 +2,8 @@
 
 use super::item::{Item, Now, Subject};
 use super::walk::{Moment, Seen, Walk};
+use crate::hold::Hold;
+use crate::ids::StepId;
 use crate::outcome::FailureClass;
 use crate::record::{NotLanded, Part, Phase, Standing, Status, Stop, StopMode};
 use crate::refusal::{Halt, Refusal};
@@ -49,6 +51,32 @@ pub enum Became {
     Waiting,
 }
 
+impl Became {
+    /// Gives the word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stays => "stays",
+            Self::LandedLate => "landed_late",
+            Self::NotLanded(_) => "not_landed",
+            Self::Undone => "undone",
+            Self::Undoing => "undoing",
+            Self::ToUndo => "to_undo",
+            Self::UndoHeld => "undo_held",
+            Self::LeftByAnswer => "left",
+            Self::InFlight => "in_flight",
+            Self::ToSettle => "to_settle",
+            Self::StaysUncertain => "stays_uncertain",
+            Self::Running => "running",
+            Self::Cancelled => "cancelled",
+            Self::Succeeded => "succeeded",
+            Self::Failed(_) => "failed",
+            Self::Skipped => "skipped",
+            Self::Lapsed => "lapsed",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
 /// One item of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
@@ -60,6 +88,8 @@ pub struct Settled {
     pub at: Option<Time>,
     /// True if it came only after the stop was asked for.
     pub since_stop: bool,
+    /// The hold that keeps its undo, or itself, from going on, and of which step that is.
+    pub hold: Option<(StepId, Hold)>,
     /// Of an attempt: true if its worker told a result after it had been taken from it.
     pub told_late: bool,
 }
@@ -90,10 +120,7 @@ pub fn settlement(view: &View) -> Result<Settlement, Halt> {
     let settled = items.into_iter().map(|item| walk.settled(item));
     let ended_at = match walk.header.phase {
         Phase::Ended { at, .. } => Some(at),
-        Phase::Main
-        | Phase::Closing { .. }
-        | Phase::Undoing { .. }
-        | Phase::Finally { .. } => None,
+        Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } => None,
     };
     Ok(Settlement { items: settled.collect(), stop, ended_at })
 }
@@ -122,7 +149,8 @@ impl Walk<'_> {
             }
         };
         let since_stop = seen.is_some_and(|seen| seen.came_later(&item.subject));
-        Settled { item, became, at, since_stop, told_late: late }
+        let hold = self.held(&item.subject);
+        Settled { item, became, at, since_stop, hold, told_late: late }
     }
 
     /// What became of an effect that a stop undoes, from its turn on.
@@ -138,11 +166,34 @@ impl Walk<'_> {
             Some(Status::Skipped { at, .. }) => (Became::LeftByAnswer, Some(*at)),
             Some(Status::Held { hold }) => (Became::UndoHeld, Some(hold.since)),
             Some(Status::Failed { at }) => (Became::UndoHeld, Some(*at)),
-            None
-            | Some(Status::Pending | Status::Ready { .. } | Status::Retrying { .. }) => {
+            None | Some(Status::Pending | Status::Ready { .. } | Status::Retrying { .. }) => {
                 (Became::Undoing, None)
             }
         })
+    }
+
+    /// Finds what holds the undo of an effect, or a `finally` step.
+    fn held(&self, subject: &Subject) -> Option<(StepId, Hold)> {
+        let step = match subject {
+            Subject::Effect { step, .. } => step.undo(self.landing(subject)?),
+            Subject::Finally { step } => step.clone(),
+            Subject::Attempt { .. }
+            | Subject::Step { .. }
+            | Subject::Hold { .. }
+            | Subject::Deadline => return None,
+        };
+        match &self.seen(&step)?.state?.status {
+            Status::Held { hold } if !matches!(self.header.phase, Phase::Ended { .. }) => {
+                Some((step, hold.clone()))
+            }
+            Status::Pending
+            | Status::Ready { .. }
+            | Status::Retrying { .. }
+            | Status::Held { .. }
+            | Status::Succeeded { .. }
+            | Status::Failed { .. }
+            | Status::Skipped { .. } => None,
+        }
     }
 
     fn is_before_finally(&self) -> bool {

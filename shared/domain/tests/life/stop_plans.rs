@@ -43,7 +43,7 @@ fn made_on(world: &mut World) -> Basis {
 }
 
 fn stop_by(basis: &Basis) -> Command {
-    Command::StopAsPlanned { reason: None, basis: Box::new(basis.clone()) }
+    Command::StopAsPlanned { reason: None, mode: StopMode::Halt, basis: Box::new(basis.clone()) }
 }
 
 fn line(plan: &StopPlan) -> Vec<(String, Now, Fate)> {
