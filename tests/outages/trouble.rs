@@ -286,7 +286,7 @@ async fn every_call_works_again_soon_after_each_restart() {
         let mut stopped = plan(&scene.own);
         stopped["steps"][1]["with"]["for"] = json!("1h");
         let client = scene.own.client();
-        let stop = StopRequest { mode: StopMode::Halt, reason: None };
+        let stop = StopRequest { mode: StopMode::Halt, reason: None, digest: None };
         let task = client.submit(stopped).await.unwrap().id;
         client.stop(&task, &stop).await.unwrap();
         scene.own.ended(&task).await;

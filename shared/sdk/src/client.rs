@@ -13,6 +13,7 @@ use standfast_protocol::holds::{AnswerRequest, Answered};
 use standfast_protocol::logs::{LogPage, LogQuery};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::steps::{StepPage, StepQuery, StepView};
+use standfast_protocol::stops::{Settlement, StopPlan, StopPlanQuery};
 use standfast_protocol::task_effects::{EffectPage, EffectQuery};
 use standfast_protocol::tasks::{StopRequest, Stopped, SubmitRequest, Submitted};
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskView};
@@ -142,6 +143,17 @@ impl Client {
     pub async fn stop(&self, task: &str, request: &StopRequest) -> Result<Stopped, Error> {
         let call = self.http.call(Method::POST, &fill(paths::STOP, &[task])).json(request)?;
         self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Says what a stop would do now.
+    pub async fn stop_plan(&self, task: &str, query: &StopPlanQuery) -> Result<StopPlan, Error> {
+        let call = self.http.call(Method::GET, &fill(paths::STOP_PLAN, &[task]));
+        self.http.fetch(call.query(query_pairs(query)?)).await
+    }
+
+    /// Says what a stop came to, or has come to so far.
+    pub async fn settlement(&self, task: &str) -> Result<Settlement, Error> {
+        self.read(&fill(paths::SETTLEMENT, &[task])).await
     }
 
     /// Lists a task's artifacts.

@@ -1,21 +1,28 @@
-//! `standfast stop`: stops a task for good.
+//! `standfast stop`: stops a task for good, or says what that would do or has done.
 
 use clap::Args;
-use standfast_protocol::tasks::{StopMode, StopRequest, TaskState};
+use standfast_protocol::stops::StopPlanQuery;
+use standfast_protocol::tasks::{StopMode, StopRequest, Stopped, TaskState};
+use standfast_sdk::Client;
 
 use crate::connect::{Missing, Place, connect};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::look;
+use crate::look::{self, Look};
+use crate::show::stops;
 use crate::text;
 
 /// What may be typed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Example:
+Examples:
   standfast stop t07-4k9v2mq8r5x1c --reason \"wrong branch\"
+  standfast stop t07-4k9v2mq8r5x1c --preview --mode undo
+  standfast stop t07-4k9v2mq8r5x1c --mode undo --digest 41c7d09ab2f3
+  standfast stop t07-4k9v2mq8r5x1c --report
 
-What a stop would do now is the sixth answer of `standfast explain TASK`.")]
+A stop asks nothing: it is stored at once. To look first, use --preview, and stop by the digest
+that it shows: if the task has moved since, nothing is stopped and the new plan is shown.")]
 pub struct StopArgs {
     /// The task's id
     task: String,
@@ -23,6 +30,15 @@ pub struct StopArgs {
     /// undo: as halt, then what has landed is undone, the last first
     #[arg(long, value_parser = mode, default_value = "halt")]
     mode: StopMode,
+    /// Show what a stop of this mode would do; stop nothing
+    #[arg(long, conflicts_with_all = ["report", "digest", "reason"])]
+    preview: bool,
+    /// Stop only by the plan with this digest, whole or its first 8 digits or more
+    #[arg(long, conflicts_with = "report")]
+    digest: Option<String>,
+    /// Show what the stop came to, item by item; stop nothing
+    #[arg(long, conflicts_with_all = ["reason", "mode"])]
+    report: bool,
     /// Why, for the history
     #[arg(long)]
     reason: Option<String>,
@@ -37,26 +53,56 @@ fn mode(word: &str) -> Result<StopMode, String> {
     StopMode::parse(word).ok_or_else(|| "expected `halt`, `drain` or `undo`".to_owned())
 }
 
-/// Stops the task; twice is once.
+/// Stops the task, twice is once; or looks at what that would do or has done.
 pub async fn execute(args: StopArgs) -> Result<Exit, Failure> {
     let connection = connect(&args.place, Missing::Refuse).await?;
-    let request = StopRequest { mode: args.mode, reason: args.reason };
+    if args.preview || args.report {
+        let shown = look_at(&connection.client, &args).await;
+        connection.close().await;
+        return shown;
+    }
+    let digest = args.digest.clone();
+    let request = StopRequest { mode: args.mode, reason: args.reason.clone(), digest };
     let stopped = connection.client.stop(&args.task, &request).await?;
     let works = connection.own.is_none();
     connection.close().await;
-    if args.json {
-        look::json(&stopped)?;
-        return Ok(Exit::Completed);
+    match args.json {
+        true => look::json(&stopped)?,
+        false => print(&stopped, works, &args.place.arguments())?,
     }
+    Ok(Exit::Completed)
+}
+
+async fn look_at(client: &Client, args: &StopArgs) -> Result<Exit, Failure> {
+    let place = args.place.arguments();
+    let show = |text: &[String]| look::lines(stops::lines(text, &place, &Look::of_stdout()));
+    if args.preview {
+        let plan = client.stop_plan(&args.task, &StopPlanQuery { mode: args.mode }).await?;
+        match args.json {
+            true => look::json(&plan)?,
+            false => show(&plan.text)?,
+        }
+    } else {
+        let settlement = client.settlement(&args.task).await?;
+        match args.json {
+            true => look::json(&settlement)?,
+            false => show(&settlement.text)?,
+        }
+    }
+    Ok(Exit::Completed)
+}
+
+fn print(stopped: &Stopped, works: bool, place: &str) -> Result<(), Failure> {
     let by = text::plain(&stopped.stop.by);
     let (id, state) = (text::plain(&stopped.id), stopped.state);
-    look::line(&format!("task {id} is {state}, stopped by {by} at {}", stopped.stop.at))?;
+    let mode = text::plain(&stopped.stop.mode);
+    look::line(&format!("task {id} is {state}, stopped by {by} at {} ({mode})", stopped.stop.at))?;
+    look::note(&format!("what it comes to: standfast stop {id} --report{place}"));
     if !works && state == TaskState::Cancelling {
-        let place = args.place.arguments();
         let command = format!("standfast run --resume {id}{place}");
         look::note(&format!("what must still run at its end runs with: {command}"));
     }
-    Ok(Exit::Completed)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -64,9 +110,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_read_by_their_words() {
-        let words = ["halt", "drain", "undo"].map(mode);
-        assert_eq!(words, [StopMode::Halt, StopMode::Drain, StopMode::Undo].map(Ok));
+    fn other_modes_are_refused_by_name() {
+        for known in StopMode::ALL {
+            assert_eq!(mode(known.as_str()), Ok(known));
+        }
         assert!(mode("kill").unwrap_err().contains("`undo`"));
     }
 }

@@ -226,6 +226,7 @@ pub fn explain() -> Explain {
             will_not_happen: lines(&["pay", "mail", "close"]),
             stays: Vec::new(),
             to_settle: Vec::new(),
+            modes: Vec::new(),
             finally: Vec::new(),
             command: Some("standfast stop t2c-81hx0q0000000 --mode halt".into()),
             text: lines(&[

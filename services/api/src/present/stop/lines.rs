@@ -112,7 +112,7 @@ pub(super) fn plan(base: &Base, now: Time, planned: &Planned) -> Vec<String> {
         let why = "so many steps may run that the digest does not say which of them do";
         lines.push(named("", why));
     }
-    lines.push(format!("stop it so: {}", command(base, planned)));
+    lines.push(named("Stop it", &command(base, planned)));
     lines
 }
 
