@@ -32,6 +32,8 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::TASK_ANSWERS, post(answers::to_task))
         .route(paths::STEP_ANSWERS, post(answers::to_step))
         .route(paths::STOP, post(tasks::stop))
+        .route(paths::PAUSE, post(tasks::pause))
+        .route(paths::RESUME, post(tasks::resume))
         .route(paths::VERIFY, get(tasks::verify))
         .route(paths::WORKERS, post(workers::announce))
         .route(paths::CLAIMS, post(claims::claim))

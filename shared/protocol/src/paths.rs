@@ -26,6 +26,10 @@ pub const TASK_ANSWERS: &str = "/v1/tasks/{id}/answers";
 pub const STEP_ANSWERS: &str = "/v1/tasks/{id}/steps/{step}/answers";
 /// Stops one task.
 pub const STOP: &str = "/v1/tasks/{id}/stop";
+/// Pauses one task.
+pub const PAUSE: &str = "/v1/tasks/{id}/pause";
+/// Resumes one task.
+pub const RESUME: &str = "/v1/tasks/{id}/resume";
 /// Checks the history of one task.
 pub const VERIFY: &str = "/v1/tasks/{id}/verify";
 /// Announces a worker.

@@ -14,7 +14,8 @@ use standfast_protocol::logs::{LogPage, LogQuery};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::steps::{StepPage, StepQuery, StepView};
 use standfast_protocol::task_effects::{EffectPage, EffectQuery};
-use standfast_protocol::tasks::{StopRequest, Stopped, SubmitRequest, Submitted};
+use standfast_protocol::tasks::{PauseRequest, Paused, StopRequest, Stopped};
+use standfast_protocol::tasks::{SubmitRequest, Submitted};
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskView};
 use standfast_protocol::verify::VerifyReport;
 
@@ -141,6 +142,18 @@ impl Client {
     /// Stops a task. Twice is once.
     pub async fn stop(&self, task: &str, request: &StopRequest) -> Result<Stopped, Error> {
         let call = self.http.call(Method::POST, &fill(paths::STOP, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Pauses a task. Twice is once.
+    pub async fn pause(&self, task: &str, request: &PauseRequest) -> Result<Paused, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::PAUSE, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Ends every pause of a task. Twice is once.
+    pub async fn resume(&self, task: &str, request: &PauseRequest) -> Result<Paused, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::RESUME, &[task])).json(request)?;
         self.http.fetch(call.repeat(Repeat::Freely)).await
     }
 

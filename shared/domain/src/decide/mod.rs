@@ -10,6 +10,7 @@ mod complete;
 mod effect;
 mod end_attempt;
 mod open;
+mod pause;
 mod round;
 mod stop;
 mod submit;
@@ -166,6 +167,16 @@ pub enum Command {
         /// What it does to attempts that run and to what has landed.
         mode: StopMode,
     },
+    /// Let nothing new start, and let the task's clocks stand still.
+    Pause {
+        /// In the asker's words.
+        reason: Option<String>,
+    },
+    /// End every pause of the task.
+    Resume {
+        /// In the asker's words.
+        reason: Option<String>,
+    },
     /// Note that index entries of an ended task are gone.
     EntriesCleared,
 }
@@ -215,7 +226,11 @@ pub fn hint(command: &Command) -> Vec<Key> {
             keys = vec![Key::Header, Key::Ahead];
         }
         Command::Submit(_) => keys.truncate(1),
-        Command::OpenRoots | Command::Stop { .. } | Command::EntriesCleared => {}
+        Command::OpenRoots
+        | Command::Stop { .. }
+        | Command::Pause { .. }
+        | Command::Resume { .. }
+        | Command::EntriesCleared => {}
         Command::Verify { .. } | Command::Advance { .. } => keys.push(Key::Meta),
         Command::ReleaseStep { step, .. } | Command::TellDependents { step } => {
             keys.extend([Key::Definition(step.clone()), Key::Step(step.clone())]);
@@ -290,6 +305,8 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
             answer::decide(view, step.as_ref(), &said, given)
         }
         Command::Stop { reason, mode } => stop::decide(view, reason.clone(), *mode),
+        Command::Pause { reason } => pause::pause(view, reason.as_deref(), given),
+        Command::Resume { reason } => pause::resume(view, reason.as_deref()),
         Command::EntriesCleared => Ok(match view.header()?.uncleared {
             true => Change::EntriesCleared.into(),
             false => Decision::nothing(),
