@@ -24,7 +24,8 @@ use crate::{
         license(name = "MIT OR Apache-2.0")
     ),
     paths(
-        tasks::submit, list::list, tasks::get, explain::explain, tasks::verify,
+        tasks::submit, list::list, tasks::get, explain::explain,
+        tasks::pause, tasks::resume, tasks::verify,
         stops::plan, stops::stop, stops::settlement,
         steps::list, steps::get, task_effects::effects, logs::log,
         artifacts::list, artifacts::download,

@@ -157,6 +157,7 @@ impl From<Refusal> for Fail {
             | Refusal::Ended(_)
             | Refusal::Stopped
             | Refusal::NotStopped
+            | Refusal::Ending(_)
             | Refusal::EndDecided(_) => ProblemKind::NotApplicable,
             Refusal::PlanMoved => ProblemKind::PlanMoved,
             Refusal::Forbidden(_) => ProblemKind::Forbidden,

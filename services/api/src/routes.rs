@@ -34,6 +34,8 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::STOP, post(stops::stop))
         .route(paths::STOP_PLAN, get(stops::plan))
         .route(paths::SETTLEMENT, get(stops::settlement))
+        .route(paths::PAUSE, post(tasks::pause))
+        .route(paths::RESUME, post(tasks::resume))
         .route(paths::VERIFY, get(tasks::verify))
         .route(paths::WORKERS, post(workers::announce))
         .route(paths::CLAIMS, post(claims::claim))

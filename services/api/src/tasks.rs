@@ -1,4 +1,4 @@
-//! Submitting, reading, stopping and checking a task.
+//! Submitting, reading, stopping, pausing and checking a task.
 
 use axum::Json;
 use axum::body::Body;
@@ -7,15 +7,18 @@ use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
+use standfast_domain::decide::Command;
 use standfast_domain::json::PLAN_BYTES_MAX;
 use standfast_domain::record::{Key, Record};
 use standfast_engine::submission::{self, prepare};
 use standfast_engine::verify;
 use standfast_protocol::headers::{IDEMPOTENCY_KEY, JSON, TRACEPARENT};
-use standfast_protocol::limits::{KEY_BYTES_MAX, NOTE_BYTES_MAX};
+use standfast_protocol::limits::{KEY_BYTES_MAX, NOTE_BYTES_MAX, REQUEST_BYTES_MAX};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::{Fault, ProblemKind};
-use standfast_protocol::tasks::{SubmitRequest, Submitted, TaskState, TaskView};
+use standfast_protocol::tasks::{
+    PauseRequest, Paused, SubmitRequest, Submitted, TaskState, TaskView,
+};
 use standfast_protocol::verify::{VerifyFault, VerifyReport};
 
 use crate::auth::Caller;
@@ -129,6 +132,57 @@ pub(crate) async fn get(
     let mut survey = reads::survey_one(api.engine(), base).await?;
     reads::find_waits(&api, std::slice::from_mut(&mut survey)).await?;
     Ok(Json(present::task::view(&survey)))
+}
+
+/// Pauses a task: nothing new starts, and its clocks stand still. Twice is once.
+#[utoipa::path(post, path = paths::PAUSE, tag = "tasks", request_body = PauseRequest,
+    params(("id" = String, Path, description = "the task")),
+    responses((status = 200, body = Paused)))]
+pub(crate) async fn pause(
+    State(api): State<Api>,
+    caller: Caller,
+    place: Place,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Paused>, Fail> {
+    set_paused(&api, &caller, &place, (&headers, body), |reason| Command::Pause { reason }).await
+}
+
+/// Ends every pause of a task. Twice is once.
+#[utoipa::path(post, path = paths::RESUME, tag = "tasks", request_body = PauseRequest,
+    params(("id" = String, Path, description = "the task")),
+    responses((status = 200, body = Paused)))]
+pub(crate) async fn resume(
+    State(api): State<Api>,
+    caller: Caller,
+    place: Place,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Paused>, Fail> {
+    set_paused(&api, &caller, &place, (&headers, body), |reason| Command::Resume { reason }).await
+}
+
+async fn set_paused(
+    api: &Api,
+    caller: &Caller,
+    place: &Place,
+    (headers, body): (&HeaderMap, Body),
+    command: fn(Option<String>) -> Command,
+) -> Result<Json<Paused>, Fail> {
+    let base = reads::visible(api, caller, place.task()?).await?;
+    caller.demand_act(&base.meta)?;
+    let request: PauseRequest = extract::json(headers, body, REQUEST_BYTES_MAX).await?;
+    check_note(request.reason.as_deref(), "/reason")?;
+    let actor = caller.principal().clone();
+    let command = command(request.reason);
+    api.engine().execute(&base.task, command, actor, Vec::new()).await?;
+    let base = reads::visible(api, caller, base.task).await?;
+    let survey = reads::survey_one(api.engine(), base).await?;
+    Ok(Json(Paused {
+        id: survey.base.task.to_string(),
+        state: present::task::state(survey.base.header.state),
+        pause: present::task::pause(&survey),
+    }))
 }
 
 /// Refuses words that are too long to be kept.

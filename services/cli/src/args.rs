@@ -3,8 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    answer, api, artifacts, dead, dev, doctor, effects, events, explain, health, list, logs, plan,
-    run, scheduler, steps, stop, submit, token, verify, worker,
+    answer, api, artifacts, dead, dev, doctor, effects, events, explain, health, list, logs, pause,
+    plan, run, scheduler, steps, stop, submit, token, verify, worker,
 };
 
 /// Durable tasks for long-running agents: stopped, they stay stopped; resumed, they do nothing
@@ -42,6 +42,10 @@ pub enum Command {
     Artifacts(artifacts::ArtifactsArgs),
     /// Answer what holds a task or step
     Answer(answer::AnswerArgs),
+    /// Pause a task: nothing new starts, and its clocks stand still
+    Pause(pause::PauseArgs),
+    /// Resume a task that is paused
+    Resume(pause::PauseArgs),
     /// Stop a task
     Stop(stop::StopArgs),
     /// Check a task's history against its records
@@ -68,7 +72,7 @@ pub enum Command {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["run", "submit", "plan"]),
     ("Look", &["list", "explain", "steps", "events", "effects", "logs", "artifacts"]),
-    ("Steer", &["answer", "stop"]),
+    ("Steer", &["answer", "pause", "resume", "stop"]),
     ("Serve", &["dev", "api", "scheduler", "worker"]),
     ("Operate", &["verify", "token", "dead", "doctor", "health"]),
 ];

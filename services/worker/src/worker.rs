@@ -500,7 +500,11 @@ fn reason(refusal: &Refusal) -> &'static str {
         | Refusal::Fenced { .. }
         | Refusal::NotApplicable { .. }
         | Refusal::Ended(_)
+        | Refusal::Ending(_)
         | Refusal::EndDecided(_)
+        | Refusal::Stopped
+        | Refusal::NotStopped
+        | Refusal::PlanMoved
         | Refusal::Effect { .. }
         | Refusal::Forbidden(_) => "refused",
     }

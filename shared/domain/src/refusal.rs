@@ -66,6 +66,9 @@ pub enum Refusal {
     /// What a stop plan was made on is not so any more.
     #[error("stop the task: its state has moved since the plan with this digest was made")]
     PlanMoved,
+    /// The task is on its way to its end.
+    #[error("pause or resume the task: it is ending ({0}), and nothing of its plan starts")]
+    Ending(TaskState),
     /// How the task ends is decided, and its `finally` steps run.
     #[error("stop the task: its end is decided, it will be {0} once its `finally` steps are done")]
     EndDecided(Ending),

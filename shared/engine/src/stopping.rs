@@ -29,7 +29,7 @@ pub struct Planned {
     /// The plan.
     pub plan: StopPlan,
     /// What it was made on; none: the task moved while it was read, so nothing is of one moment.
-    basis: Option<Basis>,
+    pub basis: Option<Basis>,
 }
 
 impl Planned {

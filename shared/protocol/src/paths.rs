@@ -30,6 +30,10 @@ pub const STOP: &str = "/v1/tasks/{id}/stop";
 pub const STOP_PLAN: &str = "/v1/tasks/{id}/stop-plan";
 /// GET: what a stop came to, [`crate::stops::Settlement`].
 pub const SETTLEMENT: &str = "/v1/tasks/{id}/settlement";
+/// Pauses one task.
+pub const PAUSE: &str = "/v1/tasks/{id}/pause";
+/// Resumes one task.
+pub const RESUME: &str = "/v1/tasks/{id}/resume";
 /// Checks the history of one task.
 pub const VERIFY: &str = "/v1/tasks/{id}/verify";
 /// Announces a worker.

@@ -15,7 +15,8 @@ use standfast_protocol::paths::{self, fill};
 use standfast_protocol::steps::{StepPage, StepQuery, StepView};
 use standfast_protocol::stops::{Settlement, StopPlan, StopPlanQuery};
 use standfast_protocol::task_effects::{EffectPage, EffectQuery};
-use standfast_protocol::tasks::{StopRequest, Stopped, SubmitRequest, Submitted};
+use standfast_protocol::tasks::{PauseRequest, Paused, StopRequest, Stopped};
+use standfast_protocol::tasks::{SubmitRequest, Submitted};
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskView};
 use standfast_protocol::verify::VerifyReport;
 
@@ -154,6 +155,18 @@ impl Client {
     /// Says what a stop came to, or has come to so far.
     pub async fn settlement(&self, task: &str) -> Result<Settlement, Error> {
         self.read(&fill(paths::SETTLEMENT, &[task])).await
+    }
+
+    /// Pauses a task. Twice is once.
+    pub async fn pause(&self, task: &str, request: &PauseRequest) -> Result<Paused, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::PAUSE, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Ends every pause of a task. Twice is once.
+    pub async fn resume(&self, task: &str, request: &PauseRequest) -> Result<Paused, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::RESUME, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
     }
 
     /// Lists a task's artifacts.

@@ -256,6 +256,7 @@ async fn read_problem(url: &Url, response: Response) -> Error {
         detail: format!("{url} answered {status} without saying why"),
         errors: Vec::new(),
         retry_after_ms: None,
+        stop_plan: None,
     });
     problem.retry_after_ms = problem.retry_after_ms.or(retry_after_ms);
     Error::Problem(Box::new(problem))

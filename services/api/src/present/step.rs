@@ -238,10 +238,11 @@ mod tests {
             (ended, true, Record::pending(0), false, StepState::Cancelled),
             (ended, false, done, false, StepState::Succeeded),
         ] {
-            assert_eq!(state(&phase, finally, &record, claimed), word, "{phase:?} {record:?}");
+            let part = if finally { Part::Finally } else { Part::Main };
+            assert_eq!(state(&phase, part, &record, claimed), word, "{phase:?} {record:?}");
         }
-        assert!(open_hold(&main, false, &held()).is_some());
-        assert!(open_hold(&closing, false, &held()).is_none());
+        assert!(open_hold(&main, Part::Main, &held()).is_some());
+        assert!(open_hold(&closing, Part::Main, &held()).is_none());
     }
 
     #[test]

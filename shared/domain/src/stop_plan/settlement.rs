@@ -237,7 +237,7 @@ impl Seen<'_> {
     fn attempt_became(&self) -> (Became, Option<Time>) {
         let (None, Some(state)) = (self.claim, self.state) else { return (Became::Running, None) };
         let ended_at = state.last.as_ref().map(|last| last.ended_at);
-        let became = match &state.status {
+        let became = match state.seen().0 {
             Status::Succeeded { .. } => Became::Succeeded,
             Status::Failed { .. }
             | Status::Skipped { .. }
@@ -300,7 +300,14 @@ impl Seen<'_> {
 
     /// True for what was not there yet when the stop was asked for.
     fn came_later(&self, subject: &Subject) -> bool {
-        let Subject::Effect { name, generation, .. } = subject else { return false };
+        let (name, generation) = match subject {
+            Subject::Effect { name, generation, .. } => (name, generation),
+            Subject::Step { .. } => return self.state.is_some_and(|state| state.after_stop),
+            Subject::Attempt { .. }
+            | Subject::Hold { .. }
+            | Subject::Deadline
+            | Subject::Finally { .. } => return false,
+        };
         match self.definition.part() {
             Part::Main => {}
             Part::Undo | Part::Finally => return true,

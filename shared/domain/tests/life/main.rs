@@ -5,6 +5,8 @@ mod attempts;
 mod effects;
 mod endings;
 mod model;
+mod pauses;
 mod properties;
 mod scenarios;
 mod stop_plans;
+mod stops;

@@ -331,6 +331,7 @@ fn print(key: &Key, record: &Record) -> u64 {
                 (last.started_at, last.ended_at) = (Time(0), Time(0));
                 last.after_stop = false; // only settlements read it
             }
+            state.after_stop = false;
             if let Some(failure) = &mut state.failure {
                 failure.at = Time(0);
                 if failure.class == FailureClass::Lost {

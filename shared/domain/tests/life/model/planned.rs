@@ -9,7 +9,9 @@ use standfast_domain::ids::TaskId;
 use standfast_domain::invariants::Records;
 use standfast_domain::record::{Key, Phase, Record, StopMode};
 use standfast_domain::refusal::{Halt, Refusal};
-use standfast_domain::stop_plan::{Item, Settlement, StopPlan, Subject, plan, settlement};
+use standfast_domain::stop_plan::{
+    Became, Fate, Item, Settled, Settlement, StopPlan, Subject, plan, settlement,
+};
 use standfast_domain::view::View;
 
 /// Steps of a task up to which each commit is looked at: a look reads all of them.
@@ -64,6 +66,9 @@ impl Planned {
             Some(items) => {
                 let came_to = over(&mut view_of(task, now), settlement).expect("it was stopped");
                 same_items(items, &came_to);
+                if came_to.ended_at.is_some() {
+                    came_to.items.iter().for_each(rests);
+                }
             }
         }
     }
@@ -115,6 +120,30 @@ fn same_items(items: &[Item], came_to: &Settlement) {
     let (lost, new): (Vec<_>, Vec<_>) =
         (planned.difference(&named).collect(), named.difference(&planned).collect());
     assert!(lost.is_empty() && new.is_empty(), "lost {lost:?}, new {new:?}: {came_to:#?}");
+}
+
+/// After the end nothing is under way, and what was to be done with an item was done.
+fn rests(settled: &Settled) {
+    let right = match settled.item.fate {
+        Fate::Undone { .. } => {
+            matches!(settled.became, Became::Undone | Became::LeftByAnswer | Became::LandedLate)
+        }
+        Fate::ToldToEnd | Fate::WillNotHappen => settled.became == Became::Cancelled,
+        Fate::MayFinish => {
+            matches!(settled.became, Became::Succeeded | Became::Failed(_) | Became::Cancelled)
+        }
+        Fate::Stays => settled.became == Became::Stays,
+        Fate::Lapses => settled.became == Became::Lapsed,
+        Fate::Runs => matches!(
+            settled.became,
+            Became::Succeeded | Became::Failed(_) | Became::Skipped | Became::Cancelled
+        ),
+        Fate::MayLand | Fate::ToSettle | Fate::StaysUncertain => !matches!(
+            settled.became,
+            Became::InFlight | Became::Undoing | Became::ToUndo | Became::UndoHeld
+        ),
+    };
+    assert!(right, "it does not rest: {settled:#?}");
 }
 
 /// A digest changes with what changes an item, and with nothing else.
