@@ -191,10 +191,8 @@ fn a_held_step_shows_its_answers() {
                 finally: tidy
     4 Landed    no effects, no artifacts; what handlers changed without declaring it stands in their logs
     5 Open      staged: none · in flight: none · uncertain: none
-    6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
-                what succeeded stays, with its artifacts
-                then finally: tidy
-                standfast stop TASK --mode halt
+    6 Stop now  halt: nothing more starts or is sent; told to end: none · will not happen: pay, mail · then finally: tidy
+                standfast stop TASK --mode halt --digest 003b5150aa83
     ");
 }
 
@@ -210,10 +208,8 @@ fn a_ready_step_without_a_worker_says_so() {
                 finally: tidy
     4 Landed    no effects, no artifacts; what handlers changed without declaring it stands in their logs
     5 Open      staged: none · in flight: none · uncertain: none
-    6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
-                what succeeded stays, with its artifacts
-                then finally: tidy
-                standfast stop TASK --mode halt
+    6 Stop now  halt: nothing more starts or is sent; told to end: none · will not happen: pay, mail · then finally: tidy
+                standfast stop TASK --mode halt --digest 257ecd34b5b9
     ");
 }
 
@@ -250,11 +246,8 @@ fn an_uncertain_effect_says_what_to_look_for_and_how_to_answer() {
                 finally: tidy
     4 Landed    reserve: hold the amount at 00:10:10Z · receipt {"id":"h_55"}
     5 Open      staged: mail · in flight: none · uncertain: pay
-    6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
-                what succeeded stays, with its artifacts
-                landed effects stay: reserve · uncertain ones stay to be settled by a person: pay
-                then finally: tidy
-                standfast stop TASK --mode halt
+    6 Stop now  halt: nothing more starts or is sent; told to end: none · will not happen: pay, mail · stays: reserve · stays to be settled: pay · then finally: tidy
+                standfast stop TASK --mode halt --digest bf40e52faa64
     "#);
 }
 
@@ -281,11 +274,8 @@ fn a_changed_request_asks_whether_to_keep_or_to_send_too() {
     4 Landed    pay: 120.00 EUR to bob at 00:10:10Z · its receipt is kept
                 and 1 more: standfast effects TASK
     5 Open      staged: mail · in flight: none · uncertain: none
-    6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
-                what succeeded stays, with its artifacts
-                landed effects stay: pay
-                then finally: tidy
-                standfast stop TASK --mode halt
+    6 Stop now  halt: nothing more starts or is sent; told to end: none · will not happen: pay, mail · stays: pay · then finally: tidy
+                standfast stop TASK --mode halt --digest 44e19f4aee72
     "#);
 }
 
