@@ -146,6 +146,7 @@ impl From<Refusal> for Fail {
             Refusal::KeyReused(_) => ProblemKind::KeyReused,
             Refusal::Fenced { .. } => ProblemKind::Fenced,
             Refusal::NotClaimable { .. }
+            | Refusal::NotStoppable { .. }
             | Refusal::NotApplicable { .. }
             | Refusal::Effect { .. }
             | Refusal::Ended(_)

@@ -296,7 +296,7 @@ impl Claims {
         let claim = view.claim(&step).map_err(broken)?;
         let expires_at = claim.map_or(done.now, |claim| claim.expires_at);
         let finally = view.definition(&step).map_err(broken)?.finally;
-        Ok(Renewed { expires_at, stop: view.gate().map_err(broken)?.closed && !finally })
+        Ok(Renewed { expires_at, stop: view.gate().map_err(broken)?.ends_attempts() && !finally })
     }
 
     /// Takes an attempt's outcome. Telling it again after a lost answer is accepted; from

@@ -12,6 +12,7 @@ mod end_attempt;
 mod open;
 mod round;
 mod stop;
+mod stop_attempt;
 mod submit;
 mod timer;
 mod verify;
@@ -162,6 +163,15 @@ pub enum Command {
         /// In the asker's words.
         reason: Option<String>,
     },
+    /// Take an attempt from its worker, so that another one starts; it is not charged.
+    StopAttempt {
+        /// The step.
+        step: StepId,
+        /// The attempt.
+        attempt: u32,
+        /// In the asker's words.
+        reason: Option<String>,
+    },
     /// Note that index entries of an ended task are gone.
     EntriesCleared,
 }
@@ -216,7 +226,9 @@ pub fn hint(command: &Command) -> Vec<Key> {
         Command::ReleaseStep { step, .. } | Command::TellDependents { step } => {
             keys.extend([Key::Definition(step.clone()), Key::Step(step.clone())]);
         }
-        Command::ClaimStep { step, .. } | Command::ExpireClaim { step, .. } => {
+        Command::ClaimStep { step, .. }
+        | Command::ExpireClaim { step, .. }
+        | Command::StopAttempt { step, .. } => {
             keys.extend(step_keys(step));
         }
         Command::RenewClaim { at, .. } => keys = vec![Key::Gate, Key::Claim(at.step.clone())],
@@ -286,6 +298,9 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
             answer::decide(view, step.as_ref(), &said, given)
         }
         Command::Stop { reason } => stop::decide(view, reason.clone()),
+        Command::StopAttempt { step, attempt, reason } => {
+            stop_attempt::decide(view, step, *attempt, reason.as_deref(), given)
+        }
         Command::EntriesCleared => Ok(match view.header()?.uncleared {
             true => Change::EntriesCleared.into(),
             false => Decision::nothing(),

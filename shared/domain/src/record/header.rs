@@ -307,6 +307,13 @@ pub struct Gate {
     pub released_at: Option<Time>,
 }
 
+impl Gate {
+    /// True if running attempts of the plan's steps are to end.
+    pub fn ends_attempts(&self) -> bool {
+        self.closed
+    }
+}
+
 impl Default for Gate {
     fn default() -> Self {
         Self { epoch: 1, closed: false, stop: None, holds: Vec::new(), released_at: None }
