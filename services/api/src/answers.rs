@@ -73,7 +73,7 @@ async fn only_hold(api: &Api, base: &Base) -> Result<Option<StepId>, Fail> {
     let held: Vec<&StepId> = survey
         .live
         .iter()
-        .filter(|live| present::step::open_hold(&phase, live.finally, &live.state).is_some())
+        .filter(|live| present::step::open_hold(&phase, live.part, &live.state).is_some())
         .map(|live| &live.step)
         .collect();
     match held[..] {
@@ -135,11 +135,11 @@ async fn answer(
     };
     let step_state = match &step {
         Some(step) => {
-            let finally = base.meta.finally.contains(step);
+            let part = base.meta.part(step);
             let claimed = matches!(done.records.remove(&Key::Claim(step.clone())), Some(Some(_)));
             match done.records.remove(&Key::Step(step.clone())) {
                 Some(Some(Record::Step(state))) => {
-                    Some(present::step::state(&header.phase, finally, &state, claimed))
+                    Some(present::step::state(&header.phase, part, &state, claimed))
                 }
                 _ => None,
             }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use standfast_domain::ids::{HandlerName, Queue, StepId, TaskId, WorkerId};
 use standfast_domain::outcome::FailureClass as Class;
 use standfast_domain::plan::Uses;
-use standfast_domain::record::{Key, Record, StepState as Stored};
+use standfast_domain::record::{Key, Part, Record, StepState as Stored};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{Span, Time};
 use standfast_domain::view::Attempt;
@@ -390,18 +390,16 @@ pub(crate) async fn settled(
     ];
     let mut found = reads::of_task(api.engine(), task, keys).await?;
     let claimed = found.remove(&Key::Claim(step.clone())).is_some();
-    let (finally, needs) = match found.remove(&Key::Definition(step.clone())) {
-        Some(Record::Definition(definition)) => (definition.finally, definition.needs_count),
-        _ => (false, 0),
+    let (part, needs) = match found.remove(&Key::Definition(step.clone())) {
+        Some(Record::Definition(definition)) => (definition.part(), definition.needs_count),
+        _ => (Part::Main, 0),
     };
     let record = match found.remove(&Key::Step(step.clone())) {
         Some(Record::Step(state)) => state,
         _ => Stored::pending(needs),
     };
     let state = match found.remove(&Key::Header) {
-        Some(Record::Header(header)) => {
-            present::step::state(&header.phase, finally, &record, claimed)
-        }
+        Some(Record::Header(header)) => present::step::state(&header.phase, part, &record, claimed),
         _ => StepState::Cancelled, // the task was removed meanwhile
     };
     Ok(Json(Settled { state }))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use standfast_domain::commit::Scope;
 use standfast_domain::ids::{StepId, TaskId};
 use standfast_domain::record::{
-    Claim, Definition, Gate, Header, Key, LIST_CHUNK, Meta, Phase, Record, StepState,
+    Claim, Definition, Gate, Header, Key, LIST_CHUNK, Meta, Part, Phase, Record, StepState,
 };
 use standfast_domain::time::Time;
 use standfast_engine::ports::{BATCH_MAX, Load, StoreError};
@@ -37,7 +37,7 @@ pub(crate) struct Live {
     pub step: StepId,
     pub state: StepState,
     pub claim: Option<Claim>,
-    pub finally: bool,
+    pub part: Part,
 }
 
 /// A task and all its steps that are at work or held.
@@ -145,7 +145,7 @@ impl Survey {
         let header = &self.base.header;
         match header.phase {
             Phase::Ended { .. } => 0,
-            Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => {
+            Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } => {
                 (header.active + header.waiting + header.blocked) as usize
             }
         }
@@ -162,9 +162,9 @@ impl Survey {
                 _ => None,
             };
             if present::step::is_live(&state) {
-                let finally = self.base.meta.finally.contains(step);
+                let part = self.base.meta.part(step);
                 let (number, step) = (self.walked, step.clone());
-                self.live.push(Live { number, step, state, claim, finally });
+                self.live.push(Live { number, step, state, claim, part });
             }
         }
     }
@@ -177,8 +177,8 @@ pub(crate) fn survey_cost(base: &Base) -> usize {
     match header.phase {
         Phase::Ended { .. } => 0,
         _ if none => 0,
-        Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => {
-            header.steps as usize + base.meta.finally.len()
+        Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } => {
+            (header.steps + header.undos) as usize + base.meta.finally.len()
         }
     }
 }
@@ -289,7 +289,7 @@ pub(crate) async fn find_waits(api: &Api, surveys: &mut [Survey]) -> Result<(), 
             continue;
         }
         let phase = &survey.base.header.phase;
-        let word = |live: &&Live| present::step::state(phase, live.finally, &live.state, false);
+        let word = |live: &&Live| present::step::state(phase, live.part, &live.state, false);
         if let Some(live) = survey.live.iter().find(|live| word(live) == Word::Ready) {
             let task = survey.base.task.clone();
             waiting.push((at, live.state.clone(), task, live.step.clone()));

@@ -14,6 +14,7 @@ use standfast_domain::record::{Effect, Key, Payload, Record, Standing, StepState
 use standfast_protocol::paths;
 use standfast_protocol::task_effects::{EffectPage, EffectQuery, EffectStanding, EffectView};
 
+use crate::Api;
 use crate::auth::Caller;
 use crate::cursor::List;
 use crate::extract::{self, Place};
@@ -21,7 +22,6 @@ use crate::present::effect::{Exchanged, Seen, Touched, standing, view};
 use crate::present::explain::Outside;
 use crate::problems::Fail;
 use crate::reads::{self, Base};
-use crate::{Api, present};
 
 /// Chunks of names that are read at a time: outcomes that add one step each make short ones.
 const CHUNKS_AT_ONCE: u32 = 16;
@@ -168,7 +168,7 @@ async fn part(api: &Api, base: &Base, chunk: u32) -> Result<Option<Part>, Fail> 
         let [effects, claim] = keys(&step);
         let running = found.remove(&claim).is_some();
         let Some(Record::Effects(effects)) = found.remove(&effects) else { continue };
-        let past = present::step::is_past(&base.header.phase, base.meta.finally.contains(&step));
+        let past = base.header.phase.is_past(base.meta.part(&step));
         let over = past || state(&step).is_some_and(StepState::is_settled);
         touched.push((place, Touched { step, effects, running, over }));
     }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use standfast_domain::decide::Command;
 use standfast_domain::json::PLAN_BYTES_MAX;
-use standfast_domain::record::{Key, Record};
+use standfast_domain::record::{Key, Record, StopMode as Mode};
 use standfast_engine::submission::{self, prepare};
 use standfast_engine::verify;
 use standfast_protocol::headers::{IDEMPOTENCY_KEY, JSON, TRACEPARENT};
@@ -148,11 +148,8 @@ pub(crate) async fn stop(
     let base = reads::visible(&api, &caller, place.task()?).await?;
     caller.demand_act(&base.meta)?;
     let request: StopRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
-    match request.mode {
-        StopMode::Halt => {}
-    }
     check_note(request.reason.as_deref(), "/reason")?;
-    let command = Command::Stop { reason: request.reason };
+    let command = Command::Stop { reason: request.reason, mode: mode(request.mode) };
     let wants = vec![Key::Header, Key::Gate];
     let actor = caller.principal().clone();
     let mut done = api.engine().execute(&base.task, command, actor, wants).await?;
@@ -169,6 +166,14 @@ pub(crate) async fn stop(
         state: present::task::state(header.state),
         stop: present::task::stop(&stop),
     }))
+}
+
+fn mode(mode: StopMode) -> Mode {
+    match mode {
+        StopMode::Drain => Mode::Drain,
+        StopMode::Halt => Mode::Halt,
+        StopMode::Undo => Mode::Undo,
+    }
 }
 
 /// Refuses words that are too long to be kept.

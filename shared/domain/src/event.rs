@@ -7,7 +7,9 @@ use crate::commit::CommitId;
 use crate::hold::{Answer, Hold, HoldReason};
 use crate::ids::{Kind, Principal, Queue, StepId, WorkerId};
 use crate::outcome::FailureClass;
-use crate::record::{Claim, DecodeError, EffectClass, Ending, FORMAT, NotLanded, SkipReason};
+use crate::record::{
+    Claim, DecodeError, EffectClass, Ending, FORMAT, NotLanded, SkipReason, StopMode,
+};
 use crate::time::{Span, Time};
 
 /// One thing that happened to a task.
@@ -317,6 +319,17 @@ pub enum Change {
         /// In the asker's words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// What it does to attempts that run and to what has landed.
+        #[serde(default)]
+        mode: StopMode,
+    },
+    /// A stronger stop was asked for while attempts still ran.
+    StopStrengthened {
+        /// In the asker's words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// The mode from now on.
+        mode: StopMode,
     },
     /// The task is failing: nothing more of its plan starts.
     TaskFailing {
@@ -327,6 +340,21 @@ pub enum Change {
     EpochRaised {
         /// The new epoch.
         epoch: u32,
+    },
+    /// What has landed may be undone until then: the allowance begins, or a person's answer
+    /// begins it anew.
+    UndoAllowed {
+        /// When it is spent.
+        until: Time,
+    },
+    /// The undo of the last landing whose undo had not begun was added to the task.
+    UndoAdded {
+        /// The run: a step of its own.
+        step: StepId,
+        /// The landing's number.
+        landing: u32,
+        /// Digest of its definition as it is kept.
+        definitions_sha256: String,
     },
     /// The `finally` steps begin.
     FinallyStarted {

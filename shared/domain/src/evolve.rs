@@ -10,8 +10,8 @@ use crate::hold::{Hold, HoldClass, HoldReason};
 use crate::ids::StepId;
 use crate::plan::When;
 use crate::record::{
-    Dependent, Ending, Header, Key, LastAttempt, LastFailure, Phase, Record, Settled, SkipReason,
-    Status, StepState,
+    Dependent, Ending, Header, Key, LastAttempt, LastFailure, Part, Phase, Record, Settled,
+    SkipReason, Status, StepState, StopMode,
 };
 use crate::refusal::Halt;
 use crate::time::Time;
@@ -48,8 +48,9 @@ pub fn header_todo(header: &Header) -> Option<Todo> {
         Phase::Main if header.roots_from.is_some() => Some(Todo::Roots),
         Phase::Main if header.open == 0 && header.task_holds == 0 => Some(Todo::Verify),
         Phase::Closing { .. } => Some(Todo::Advance),
+        Phase::Undoing { .. } if header.undo_open == 0 => Some(Todo::Advance),
         Phase::Finally { .. } if header.finally_open == 0 => Some(Todo::Advance),
-        Phase::Main | Phase::Finally { .. } | Phase::Ended { .. } => None,
+        Phase::Main | Phase::Undoing { .. } | Phase::Finally { .. } | Phase::Ended { .. } => None,
     }
 }
 
@@ -103,7 +104,18 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::TaskReleased { reason, by } => task_released(view, at, *reason, by.as_ref()),
         Change::HoldAnswered { .. } => Ok(()), // a fact; what follows from it has its own events
         Change::DeadlinePassed => view.edit_header(|header| header.deadline_at = None),
-        Change::StopRequested { reason } => stop_requested(view, event, reason.clone()),
+        Change::StopRequested { reason, mode } => {
+            stop_requested(view, event, reason.clone(), *mode)
+        }
+        Change::StopStrengthened { mode, .. } => view.edit_gate(|gate| {
+            if let Some(stop) = &mut gate.stop {
+                stop.mode = *mode;
+            }
+        }),
+        Change::UndoAllowed { until } => view.edit_header(|header| {
+            header.phase = Phase::Undoing { until: *until };
+        }),
+        Change::UndoAdded { step, landing, .. } => undo_added(view, step, *landing),
         Change::TaskFailing { reason } => task_failing(view, reason),
         Change::EpochRaised { epoch } => view.edit_gate(|gate| gate.epoch = *epoch),
         Change::FinallyStarted { ending } => finally_started(view, *ending),
@@ -140,8 +152,13 @@ fn task_submitted(view: &mut View, at: Time, steps: u32, sha256: &str) -> Result
     view.edit_header(|header| header.roots_from = Some(0))
 }
 
-fn stop_requested(view: &mut View, event: &Event, reason: Option<String>) -> Result<(), Halt> {
-    let stop = crate::record::Stop { by: event.actor.clone(), at: event.at, reason };
+fn stop_requested(
+    view: &mut View,
+    event: &Event,
+    reason: Option<String>,
+    mode: StopMode,
+) -> Result<(), Halt> {
+    let stop = crate::record::Stop { by: event.actor.clone(), at: event.at, reason, mode };
     view.edit_gate(|gate| {
         gate.closed = true;
         gate.stop = Some(stop);
@@ -373,15 +390,13 @@ fn attempt_ended(
 
 /// Settles a step and tells its dependents, unless steps it has added are still open.
 fn settle(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
-    let finally = view.definition(step)?.finally;
+    let part = view.definition(step)?.part();
     leave(view, step)?;
     enter(view, step, status)?;
-    view.edit_header(|header| {
-        if finally {
-            less(&mut header.finally_open);
-        } else {
-            less(&mut header.open);
-        }
+    view.edit_header(|header| match part {
+        Part::Main => less(&mut header.open),
+        Part::Undo => less(&mut header.undo_open),
+        Part::Finally => less(&mut header.finally_open),
     })?;
     let mut next = Some(step.clone());
     while let Some(step) = next.take() {
@@ -583,6 +598,20 @@ fn finally_started(view: &mut View, ending: Ending) -> Result<(), Halt> {
             open(view, step)?;
         }
     }
+    Ok(())
+}
+
+/// Takes the last landing off those to be undone; its run is a step like any other.
+fn undo_added(view: &mut View, step: &StepId, landing: u32) -> Result<(), Halt> {
+    let below = view.landing(landing)?.below;
+    view.put(Key::Step(step.clone()), Some(Record::Step(StepState::pending(0))))?;
+    view.edit_header(|header| {
+        header.undo_top = below;
+        header.undos += 1;
+        header.undo_open += 1;
+        header.order_chunks += 1;
+    })?;
+    view.todo.push_back(Todo::Release(step.clone()));
     Ok(())
 }
 

@@ -25,6 +25,8 @@ pub enum HoldReason {
     UncertainEffect,
     /// An effect has happened, and the step would now send another request under its name.
     EffectChanged,
+    /// A stop could not undo what has landed.
+    UndoFailed,
 }
 
 /// Whether a hold ends by itself or needs a person.
@@ -43,7 +45,8 @@ pub enum HoldClass {
 pub enum Answer {
     /// Go on: run the step again, or lift the task's hold.
     Retry,
-    /// Go on without: the step counts as skipped, the check as passed.
+    /// Go on without: the step counts as skipped, the check as passed, what was not undone as
+    /// settled by hand.
     Skip,
     /// The effect has happened; its receipt may come with the answer.
     Happened,
@@ -68,6 +71,7 @@ impl HoldReason {
             Self::Verification => "verification",
             Self::UncertainEffect => "uncertain_effect",
             Self::EffectChanged => "effect_changed",
+            Self::UndoFailed => "undo_failed",
         }
     }
 
@@ -80,7 +84,8 @@ impl HoldReason {
             | Self::WorkerDied
             | Self::Verification
             | Self::UncertainEffect
-            | Self::EffectChanged => HoldClass::Blocked,
+            | Self::EffectChanged
+            | Self::UndoFailed => HoldClass::Blocked,
         }
     }
 
@@ -93,6 +98,7 @@ impl HoldReason {
             Self::Verification => &[Answer::Skip, Answer::Retry, Answer::Stop],
             Self::UncertainEffect => &[Answer::Happened, Answer::NotHappened, Answer::Stop],
             Self::EffectChanged => &[Answer::Keep, Answer::SendAlso, Answer::Stop],
+            Self::UndoFailed => &[Answer::Retry, Answer::Skip],
         }
     }
 }

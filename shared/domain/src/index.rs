@@ -166,7 +166,8 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
         | Record::Artifacts(_)
         | Record::Failure(_)
         | Record::Log(_)
-        | Record::Effects(_) => {}
+        | Record::Effects(_)
+        | Record::Landing(_) => {}
     }
     entries
 }

@@ -8,8 +8,8 @@ use crate::evolve::header_todo;
 use crate::hold::HoldClass;
 use crate::ids::StepId;
 use crate::record::{
-    Claim, Definition, Dependent, EffectCounts, Effects, Ending, Gate, Header, Key, Phase, Record,
-    Standing, Status, StepState,
+    Claim, Definition, Dependent, EffectCounts, Effects, Ending, Gate, Header, Key, Part, Phase,
+    Record, Standing, Status, StepState,
 };
 
 /// All records of one task, by their keys.
@@ -74,11 +74,7 @@ impl<'r> Task<'r> {
     }
 
     fn is_wanted(&self, definition: &Definition) -> bool {
-        match self.header.phase {
-            Phase::Main => !definition.finally,
-            Phase::Finally { .. } => definition.finally,
-            Phase::Closing { .. } | Phase::Ended { .. } => false,
-        }
+        self.header.phase.wants(definition.part())
     }
 
     /// The counts of the header equal a recount.
@@ -87,11 +83,14 @@ impl<'r> Task<'r> {
         let mut count = |name| *found.entry(name).or_default() += 1;
         for (step, definition) in self.definitions() {
             let state = self.state(step, definition);
-            if !definition.finally {
-                count("steps");
-            }
+            let (all, open) = match definition.part() {
+                Part::Main => (Some("steps"), "open"),
+                Part::Undo => (Some("undos"), "undo_open"),
+                Part::Finally => (None, "finally_open"),
+            };
+            all.into_iter().for_each(&mut count);
             if !state.is_settled() {
-                count(if definition.finally { "finally_open" } else { "open" });
+                count(open);
             }
             match &state.status {
                 Status::Pending => {}
@@ -109,6 +108,8 @@ impl<'r> Task<'r> {
         for (name, said) in [
             ("steps", header.steps),
             ("open", header.open),
+            ("undos", header.undos),
+            ("undo_open", header.undo_open),
             ("finally_open", header.finally_open),
             ("active", header.active),
             ("waiting", header.waiting),
@@ -304,7 +305,13 @@ impl<'r> Task<'r> {
                     faults.push("no `finally` step is open, and nothing ends the task".to_owned());
                 }
             }
-            Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => {}
+            Phase::Undoing { .. } if header.undo_open == 0 => {
+                if header_todo(header).is_none() {
+                    faults.push("nothing is being undone, and nothing goes on".to_owned());
+                }
+            }
+            Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } => {
+            }
         }
         if header.deadline_at.is_some() && header.phase != Phase::Main {
             faults.push("the task is ending, and its deadline may still strike".to_owned());

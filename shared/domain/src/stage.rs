@@ -137,6 +137,9 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::HoldAnswered { .. }
             | Change::DeadlinePassed
             | Change::StopRequested { .. }
+            | Change::StopStrengthened { .. }
+            | Change::UndoAllowed { .. }
+            | Change::UndoAdded { .. }
             | Change::TaskFailing { .. }
             | Change::FinallyStarted { .. }
             | Change::TaskEnded { .. }
@@ -225,7 +228,7 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
 /// False once nothing of the plan starts any more.
 fn may_start(view: &View) -> bool {
     view.header().is_ok_and(|header| match header.phase {
-        Phase::Main | Phase::Finally { .. } => true,
+        Phase::Main | Phase::Undoing { .. } | Phase::Finally { .. } => true,
         Phase::Closing { .. } | Phase::Ended { .. } => false,
     })
 }

@@ -8,7 +8,8 @@ use crate::commit::CommitId;
 use crate::ids::{StepId, TaskId};
 use crate::outcome::Artifact;
 use crate::record::{
-    Claim, Definition, Dependent, Effects, Gate, Header, Key, Meta, Payload, Record, StepState,
+    Claim, Definition, Dependent, Effects, Gate, Header, Key, Landing, Meta, Payload, Record,
+    StepState,
 };
 use crate::refusal::{Halt, Refusal};
 
@@ -222,6 +223,14 @@ impl View {
         match self.get(&Key::Effects(step.clone()))? {
             Some(Record::Effects(effects)) => Ok(effects.clone()),
             _ => Ok(Effects::new()),
+        }
+    }
+
+    /// Gives an effect that has landed, by its number in the order of landing.
+    pub fn landing(&self, number: u32) -> Result<&Landing, Halt> {
+        match self.get(&Key::Landing(number))? {
+            Some(Record::Landing(landing)) => Ok(landing),
+            _ => Err(Refusal::NoTask(self.task.clone()).into()),
         }
     }
 

@@ -15,7 +15,7 @@ use standfast_domain::index::{parse_ready_member, ready_index};
 use standfast_domain::json::{DEPTH_MAX, OUTPUT_INLINE_BYTES_MAX, check_value};
 use standfast_domain::outcome::{ARTIFACTS_MAX, Artifact, Failure, FailureClass, Outcome, Success};
 use standfast_domain::plan::{StepPlan, Uses};
-use standfast_domain::record::{AttemptLog, Definition, Key, LastAttempt, Payload, Record};
+use standfast_domain::record::{AttemptLog, Definition, Key, LastAttempt, Part, Payload, Record};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{SPAN_MAX, Span, Time};
 use standfast_domain::view::{Attempt, View};
@@ -295,8 +295,9 @@ impl Claims {
         }
         let claim = view.claim(&step).map_err(broken)?;
         let expires_at = claim.map_or(done.now, |claim| claim.expires_at);
-        let finally = view.definition(&step).map_err(broken)?.finally;
-        Ok(Renewed { expires_at, stop: view.gate().map_err(broken)?.ends_attempts() && !finally })
+        let part = view.definition(&step).map_err(broken)?.part();
+        let gate = view.gate().map_err(broken)?;
+        Ok(Renewed { expires_at, stop: part == Part::Main && gate.ends_attempts() })
     }
 
     /// Takes an attempt's outcome. Telling it again after a lost answer is accepted; from

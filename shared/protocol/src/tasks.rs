@@ -231,7 +231,8 @@ pub struct FailureView {
 /// A stop that was asked for; written once, never taken back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StopView {
-    /// What happens to running attempts: `halt`, or a mode that a later version adds.
+    /// What happens to running attempts and to what has landed: `drain`, `halt`, `undo`, or a
+    /// mode that a later version adds.
     pub mode: String,
     /// Why, in the words of who asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,19 +247,47 @@ pub struct StopView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StopRequest {
-    /// What happens to running attempts.
+    /// What happens to running attempts and to what has landed; by default `halt`.
+    #[serde(default)]
     pub mode: StopMode,
     /// Why, for the history; at most [`crate::limits::NOTE_BYTES_MAX`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What happens to running attempts at a stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// What happens at a stop to running attempts and to what has landed. Each is stronger than the
+/// one before it; a stronger one that comes while attempts still run takes its place.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum StopMode {
+    /// Nothing starts; running attempts may finish, and their results count.
+    Drain,
     /// Nothing starts and nothing new is sent; running attempts are told to end.
+    #[default]
     Halt,
+    /// As `halt`; then what has landed is undone, the last first.
+    Undo,
+}
+
+impl StopMode {
+    /// All modes, the mildest first.
+    pub const ALL: [Self; 3] = [Self::Drain, Self::Halt, Self::Undo];
+
+    /// Gives the word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Halt => "halt",
+            Self::Undo => "undo",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == text)
+    }
 }
 
 /// Answer to a stop. A second stop is answered like the first.

@@ -60,7 +60,8 @@ fn ends_by(base: &Base, reason: HoldReason) -> Vec<String> {
         | HoldReason::WorkerDied
         | HoldReason::Verification
         | HoldReason::UncertainEffect
-        | HoldReason::EffectChanged => Vec::new(),
+        | HoldReason::EffectChanged
+        | HoldReason::UndoFailed => Vec::new(),
     };
     by.push(base.meta.owner.to_string());
     by.extend(base.meta.operators.iter().map(ToString::to_string));
@@ -108,7 +109,8 @@ fn effect(step: Option<&StepId>, reason: HoldReason, answer: Answer) -> String {
             | HoldReason::Failures
             | HoldReason::WorkerDied
             | HoldReason::UncertainEffect
-            | HoldReason::EffectChanged => {
+            | HoldReason::EffectChanged
+            | HoldReason::UndoFailed => {
                 format!("runs `{name}` again, with all its attempts")
             }
         },
@@ -117,6 +119,9 @@ fn effect(step: Option<&StepId>, reason: HoldReason, answer: Answer) -> String {
                 "completes the task although the check does not hold".to_owned()
             }
             HoldReason::Timer => "ends the wait now".to_owned(),
+            HoldReason::UndoFailed => {
+                "leaves the effect as it is, settled by hand; what else has landed is undone".into()
+            }
             HoldReason::Paused
             | HoldReason::Failures
             | HoldReason::WorkerDied

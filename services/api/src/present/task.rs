@@ -1,7 +1,7 @@
 //! A task as readers see it.
 
 use standfast_domain::ids::StepId;
-use standfast_domain::record::{Phase, Stop, TaskState as State};
+use standfast_domain::record::{Part, Phase, Stop, TaskState as State};
 use standfast_domain::time::Time;
 use standfast_protocol::steps::StepState;
 use standfast_protocol::tasks::{FailureView, StepCounts, StopView, TaskState, TaskView};
@@ -63,14 +63,14 @@ pub(crate) fn is_stalled(survey: &Survey) -> bool {
 fn ended_at(survey: &Survey) -> Option<Time> {
     match survey.base.header.phase {
         Phase::Ended { at, .. } => Some(at),
-        Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => None,
+        Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } => None,
     }
 }
 
 /// Shows a stop.
 pub(crate) fn stop(stop: &Stop) -> StopView {
     StopView {
-        mode: "halt".to_owned(),
+        mode: stop.mode.to_string(),
         reason: stop.reason.as_deref().map(plain),
         by: stop.by.to_string(),
         at: stop.at.rfc3339(),
@@ -85,7 +85,7 @@ pub(crate) fn holds(survey: &Survey) -> Vec<standfast_protocol::holds::HoldView>
     }
     let own = base.gate.holds.iter().map(|open| hold::view(base, None, open));
     let of_steps = survey.live.iter().filter_map(|live| {
-        let open = step::open_hold(&base.header.phase, live.finally, &live.state)?;
+        let open = step::open_hold(&base.header.phase, live.part, &live.state)?;
         Some(hold::view(base, Some(&live.step), open))
     });
     own.chain(of_steps).collect()
@@ -95,7 +95,7 @@ pub(crate) fn holds(survey: &Survey) -> Vec<standfast_protocol::holds::HoldView>
 pub(crate) fn counts(survey: &Survey) -> StepCounts {
     let header = &survey.base.header;
     let phase = &header.phase;
-    let total = u64::from(header.steps) + survey.base.meta.finally.len() as u64;
+    let total = u64::from(header.steps + header.undos) + survey.base.meta.finally.len() as u64;
     let mut counts = StepCounts {
         total,
         succeeded: header.succeeded.into(),
@@ -104,7 +104,7 @@ pub(crate) fn counts(survey: &Survey) -> StepCounts {
         ..StepCounts::default()
     };
     for live in &survey.live {
-        match step::state(phase, live.finally, &live.state, live.claim.is_some()) {
+        match step::state(phase, live.part, &live.state, live.claim.is_some()) {
             StepState::Ready => counts.ready += 1,
             StepState::Running => counts.running += 1,
             StepState::Retrying => counts.retrying += 1,
@@ -119,11 +119,12 @@ pub(crate) fn counts(survey: &Survey) -> StepCounts {
     let moving = counts.ready + counts.running + counts.retrying + counts.held;
     let (open, finally_open) = (u64::from(header.open), u64::from(header.finally_open));
     let running_of_plan =
-        survey.live.iter().filter(|live| live.claim.is_some() && !live.finally).count() as u64;
+        survey.live.iter().filter(|live| live.claim.is_some() && live.part == Part::Main).count()
+            as u64;
     counts.cancelled = match phase {
         Phase::Main => 0,
         Phase::Closing { .. } => open.saturating_sub(running_of_plan),
-        Phase::Finally { .. } => open,
+        Phase::Undoing { .. } | Phase::Finally { .. } => open,
         Phase::Ended { .. } => open + finally_open,
     };
     let settled = counts.succeeded + counts.failed + counts.skipped + counts.cancelled;

@@ -19,7 +19,8 @@ What a stop would do now is the sixth answer of `standfast explain TASK`.")]
 pub struct StopArgs {
     /// The task's id
     task: String,
-    /// What happens to running attempts; halt: they are told to end, nothing new starts
+    /// Nothing new starts; halt: running attempts are told to end; drain: they may finish;
+    /// undo: as halt, then what has landed is undone, the last first
     #[arg(long, value_parser = mode, default_value = "halt")]
     mode: StopMode,
     /// Why, for the history
@@ -33,13 +34,7 @@ pub struct StopArgs {
 }
 
 fn mode(word: &str) -> Result<StopMode, String> {
-    match word {
-        "halt" => Ok(StopMode::Halt),
-        "drain" | "undo" | "kill" => {
-            Err(format!("this version does not know how to `{word}`; it knows `halt`"))
-        }
-        _ => Err("expected `halt`".to_owned()),
-    }
+    StopMode::parse(word).ok_or_else(|| "expected `halt`, `drain` or `undo`".to_owned())
 }
 
 /// Stops the task; twice is once.
@@ -69,9 +64,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_modes_are_refused_by_name() {
-        assert_eq!(mode("halt"), Ok(StopMode::Halt));
-        assert!(mode("undo").unwrap_err().contains("`undo`"));
-        assert!(mode("x").is_err());
+    fn modes_are_read_by_their_words() {
+        let words = ["halt", "drain", "undo"].map(mode);
+        assert_eq!(words, [StopMode::Halt, StopMode::Drain, StopMode::Undo].map(Ok));
+        assert!(mode("kill").unwrap_err().contains("`undo`"));
     }
 }

@@ -1,11 +1,13 @@
 //! Takes a person's answer to a hold.
 
-use super::{Decision, Given, digest, effect, open, stop, verify};
+use super::{Decision, Given, digest, effect, open, stop, undo, verify};
 use crate::event::Change;
 use crate::hold::{Answer, Hold, HoldReason};
 use crate::ids::StepId;
 use crate::outcome::truncate;
-use crate::record::{Ending, Key, NotLanded, Payload, Phase, Record, SkipReason, Status};
+use crate::record::{
+    Ending, Key, NotLanded, Part, Payload, Phase, Record, SkipReason, Status, StopMode,
+};
 use crate::refusal::{Halt, Refusal};
 use crate::view::View;
 
@@ -46,11 +48,17 @@ pub(super) fn decide(
     if !hold.reason.answers().contains(&answer) {
         return Err(Refusal::answer_not_taken(answer, hold.reason).into());
     }
+    if answer == Answer::Stop && matches!(header.phase, Phase::Undoing { .. }) {
+        let why = "the task is being stopped already, and this undoes what has landed".to_owned();
+        return Err(Refusal::NotApplicable { answer, why }.into());
+    }
     let mut changes =
         vec![Change::HoldAnswered { step: step.cloned(), reason: hold.reason, answer, note }];
+    changes.extend(allowed_anew(view, given)?);
     match (step, answer) {
         (_, Answer::Stop) => {
-            changes.extend(stop::decide(view, Some(format!("answer to {}", hold.reason)))?.changes);
+            let reason = Some(format!("answer to {}", hold.reason));
+            changes.extend(stop::decide(view, reason, StopMode::Halt)?.changes);
         }
         (Some(step), Answer::Retry) => {
             changes.extend(retry(view, step, given)?);
@@ -65,7 +73,8 @@ pub(super) fn decide(
                 | HoldReason::WorkerDied
                 | HoldReason::Verification
                 | HoldReason::UncertainEffect
-                | HoldReason::EffectChanged => Change::StepSkipped { step: step.clone(), reason },
+                | HoldReason::EffectChanged
+                | HoldReason::UndoFailed => Change::StepSkipped { step: step.clone(), reason },
             });
             changes.extend(unpause(view, step)?);
         }
@@ -153,7 +162,11 @@ fn settle_effect(
         },
     };
     let happened = said.answer == Answer::Happened;
-    let mut changes = vec![answered, truth];
+    let mut changes = vec![answered];
+    if view.definition(step)?.part() == Part::Undo {
+        changes.extend(allowed_anew(view, given)?);
+    }
+    changes.push(truth);
     changes.extend(effect::released(view, step, &name, happened, given)?);
     let key = Key::Receipt(step.clone(), name, generation);
     let payloads = happened.then_some((key, Record::Payload(receipt))).into_iter().collect();
@@ -230,6 +243,12 @@ fn retry(view: &View, step: &StepId, given: &Given) -> Result<Vec<Change>, Halt>
     Ok(changes)
 }
 
+/// A person who settles what stood in the way of undos begins their allowance anew.
+fn allowed_anew(view: &View, given: &Given) -> Result<Option<Change>, Halt> {
+    let undoing = matches!(view.header()?.phase, Phase::Undoing { .. });
+    Ok(undoing.then(|| undo::allowed(given.now)))
+}
+
 /// True for a step that does not move any more, since its task is ending.
 fn is_unwanted(view: &View, step: &StepId) -> Result<bool, Halt> {
     view.need([Key::Definition(step.clone()), Key::Step(step.clone())])?;
@@ -239,7 +258,7 @@ fn is_unwanted(view: &View, step: &StepId) -> Result<bool, Halt> {
 /// In a task that is ending, no answer lets a step of its plan start; it can only be stopped.
 fn ending(view: &View, answer: Answer) -> Result<Decision, Halt> {
     match answer {
-        Answer::Stop => stop::decide(view, None),
+        Answer::Stop => stop::decide(view, None, StopMode::Halt),
         Answer::Retry
         | Answer::Skip
         | Answer::Happened

@@ -247,6 +247,7 @@ fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) 
             finally: false,
             added_by: Some(by.plan.id.clone()),
             redo: submit::redo_set(&within, step),
+            undo_of: None,
             templated: added.get(index).unwrap_or(&none).templated,
         };
         let mut needs = then[index].needs.clone();

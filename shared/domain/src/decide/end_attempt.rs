@@ -110,7 +110,7 @@ fn silence(claim: &Claim) -> Failure {
 pub(super) fn is_closing(phase: &Phase) -> bool {
     match phase {
         Phase::Closing { .. } | Phase::Ended { .. } => true,
-        Phase::Main | Phase::Finally { .. } => false,
+        Phase::Main | Phase::Undoing { .. } | Phase::Finally { .. } => false,
     }
 }
 

@@ -15,6 +15,7 @@ mod stop;
 mod stop_attempt;
 mod submit;
 mod timer;
+mod undo;
 mod verify;
 
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ use crate::event::Change;
 use crate::hold::Answer;
 use crate::ids::{HandlerName, Principal, StepId, WorkerId};
 use crate::outcome::Outcome;
-use crate::record::{Key, NotLanded, Payload, Record};
+use crate::record::{Key, NotLanded, Payload, Record, StopMode};
 use crate::refusal::Halt;
 use crate::time::{Span, Time};
 use crate::view::{Attempt, View};
@@ -35,6 +36,7 @@ pub use effect::{Intent, Speaker};
 pub use open::{Resolution, to_resolve};
 pub use submit::{Submission, ahead, written_at_birth};
 pub use timer::TimerKind;
+pub use undo::UNDO_ALLOWANCE;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,10 +160,12 @@ pub enum Command {
         /// What the outside world answered, with `happened`.
         receipt: Option<Payload>,
     },
-    /// Stop the task (`halt`).
+    /// Stop the task.
     Stop {
         /// In the asker's words.
         reason: Option<String>,
+        /// What it does to attempts that run and to what has landed.
+        mode: StopMode,
     },
     /// Take an attempt from its worker, so that another one starts; it is not charged.
     StopAttempt {
@@ -297,7 +301,7 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
             };
             answer::decide(view, step.as_ref(), &said, given)
         }
-        Command::Stop { reason } => stop::decide(view, reason.clone()),
+        Command::Stop { reason, mode } => stop::decide(view, reason.clone(), *mode),
         Command::StopAttempt { step, attempt, reason } => {
             stop_attempt::decide(view, step, *attempt, reason.as_deref(), given)
         }

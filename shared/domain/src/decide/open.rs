@@ -55,11 +55,7 @@ pub(super) fn tell(view: &View, step: &StepId) -> Result<Decision, Halt> {
 
 /// True if a step may move in this phase of its task.
 pub(super) fn is_wanted(phase: &Phase, definition: &Definition) -> bool {
-    match phase {
-        Phase::Main => !definition.finally,
-        Phase::Finally { .. } => definition.finally,
-        Phase::Closing { .. } | Phase::Ended { .. } => false,
-    }
+    phase.wants(definition.part())
 }
 
 /// True if a step waits for nothing but its release, and the task still wants it.

@@ -167,6 +167,7 @@ fn definitions(submission: &Submission) -> Vec<(Key, Record)> {
                 finally,
                 added_by: None,
                 redo,
+                undo_of: None,
                 templated,
             };
             records.extend(definition_records(base, &step.needs, waiting));

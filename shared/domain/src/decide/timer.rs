@@ -6,7 +6,7 @@ use crate::hold::{Hold, HoldReason};
 use crate::ids::StepId;
 use crate::outcome::FailureClass;
 use crate::plan::DeadlineThen;
-use crate::record::{Key, Phase, Status};
+use crate::record::{Key, Phase, Status, StopMode};
 use crate::refusal::Halt;
 use crate::view::View;
 
@@ -156,7 +156,7 @@ pub(super) fn fire_task(view: &View, kind: TimerKind, given: &Given) -> Result<D
         }
         DeadlineThen::Stop => {
             let reason = Some("its deadline has passed".to_owned());
-            changes.extend(stop::decide(view, reason)?.changes);
+            changes.extend(stop::decide(view, reason, StopMode::Halt)?.changes);
         }
     }
     Ok(changes.into())

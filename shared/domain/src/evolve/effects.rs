@@ -2,7 +2,9 @@
 
 use crate::event::{Change, Event, IntentFact};
 use crate::ids::StepId;
-use crate::record::{Effect, EffectCounts, Effects, Key, MAIN_EFFECT, NotLanded, Record, Standing};
+use crate::record::{
+    Effect, EffectCounts, Effects, Key, Landing, MAIN_EFFECT, NotLanded, Record, Standing,
+};
 use crate::refusal::Halt;
 use crate::time::Time;
 use crate::view::View;
@@ -34,7 +36,10 @@ pub(super) fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             edit(view, step, name, |effect| {
                 let (receipt_sha256, output_round) = (receipt_sha256.clone(), *output_round);
                 effect.standing = Standing::Landed { at, receipt_sha256, output_round };
-            })
+            })?;
+            let (step, name) = (step.clone(), name.clone());
+            let (generation, output_round) = (*generation, *output_round);
+            landed(view, Landing { step, name, generation, at, output_round, below: 0 })
         }
         Change::EffectNotLanded { step, name, how, .. } => edit(view, step, name, |effect| {
             effect.standing = Standing::NotLanded { at, how: *how };
@@ -48,6 +53,21 @@ pub(super) fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         }),
         _ => Ok(()),
     }
+}
+
+/// Puts what can be undone on top of the others, so that a stop finds the last one first and
+/// never looks for it.
+fn landed(view: &mut View, landing: Landing) -> Result<(), Halt> {
+    if view.definition(&landing.step)?.plan.undo.is_none() {
+        return Ok(());
+    }
+    let header = view.header()?;
+    let (number, below) = (header.landings + 1, header.undo_top);
+    view.create(Key::Landing(number), Record::Landing(Landing { below, ..landing }));
+    view.edit_header(|header| {
+        header.landings = number;
+        header.undo_top = number;
+    })
 }
 
 /// Makes an effect of an intent; `times` are when it may last be sent and when its request is

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::grammar::USES_LATER;
 use super::grammar::{
-    CHECK, DEADLINE, EFFECT, NOT_OF_TIMERS, PLAN, REDO, RETRY, STEP, Shape, TIMEOUT, TIMER,
+    CHECK, DEADLINE, EFFECT, NOT_OF_TIMERS, PLAN, REDO, RETRY, RETRY_UNDO, STEP, Shape, TIMEOUT,
+    TIMER, UNDO,
 };
 use super::read::{
     ARTIFACT_BYTES_MAX, ATTEMPTS_MAX, EXPRESSION_BYTES_MAX, GOAL_BYTES_MAX,
@@ -280,4 +281,23 @@ pub(super) fn words() -> Value {
 
 pub(super) fn check() -> Value {
     object(&CHECK)
+}
+
+pub(super) fn undo() -> Value {
+    object(&UNDO)
+}
+
+pub(super) fn handler() -> Value {
+    let mut schema = name();
+    let known = json!({ "enum": USES_LATER.iter().chain(&["timer"]).collect::<Vec<_>>() });
+    extend(&mut schema, json!({ "not": known, "examples": ["exec", "http"] }));
+    schema
+}
+
+pub(super) fn retry_undo() -> Value {
+    object(&RETRY_UNDO)
+}
+
+pub(super) fn attempts_undo() -> Value {
+    json!({ "type": "integer", "minimum": 1, "maximum": super::UNDO_ATTEMPTS_MAX })
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    AttemptLog, Claim, Definition, Dependent, Effects, FORMAT, Gate, Header, Key, Meta, Outgoing,
-    Payload, RoundFailure, StepState,
+    AttemptLog, Claim, Definition, Dependent, Effects, FORMAT, Gate, Header, Key, Landing, Meta,
+    Outgoing, Payload, RoundFailure, StepState,
 };
 use crate::ids::StepId;
 use crate::outcome::Artifact;
@@ -40,6 +40,8 @@ pub enum Record {
     Log(AttemptLog),
     /// See [`Effects`].
     Effects(Effects),
+    /// See [`Landing`].
+    Landing(Landing),
     /// See [`Outgoing`].
     Outgoing(Outgoing),
 }
@@ -85,6 +87,7 @@ impl Record {
             Self::Failure(record) => serde_json::to_writer(out, record),
             Self::Log(record) => serde_json::to_writer(out, record),
             Self::Effects(record) => serde_json::to_writer(out, record),
+            Self::Landing(record) => serde_json::to_writer(out, record),
             Self::Outgoing(record) => serde_json::to_writer(out, record),
         };
         done.expect("records hold only what JSON can carry");
@@ -124,6 +127,7 @@ impl Record {
             Key::Artifacts(_) => serde_json::from_slice(json).map(Self::Artifacts),
             Key::Failure(_) => serde_json::from_slice(json).map(Self::Failure),
             Key::Log(..) => serde_json::from_slice(json).map(Self::Log),
+            Key::Landing(_) => serde_json::from_slice(json).map(Self::Landing),
             Key::Outgoing(_) => serde_json::from_slice(json).map(Self::Outgoing),
         };
         decoded.map_err(|error| malformed(error.to_string()))

@@ -96,7 +96,59 @@ pub struct Definition {
     /// With `redo`: each step of a new round and how many of its needs belong to the round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redo: Vec<(StepId, u32)>,
+    /// Of a run of an `undo`: what it undoes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo_of: Option<UndoOf>,
     /// True if `with` or `if` must be evaluated when the step becomes ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub templated: bool,
+}
+
+/// What a run of an `undo` undoes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoOf {
+    /// The effect's number in the order of landing.
+    pub landing: u32,
+    /// The step whose effect it is.
+    pub step: StepId,
+    /// The effect's name.
+    pub name: String,
+    /// The generation that has landed.
+    pub generation: u32,
+    /// The round whose output is the receipt; none: it is a record of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_round: Option<u32>,
+}
+
+impl Definition {
+    /// Says when in its task's life the step runs.
+    pub fn part(&self) -> Part {
+        match (self.finally, &self.undo_of) {
+            (true, _) => Part::Finally,
+            (false, Some(_)) => Part::Undo,
+            (false, None) => Part::Main,
+        }
+    }
+}
+
+impl Meta {
+    /// Says when in the task's life a step runs, without its definition.
+    pub fn part(&self, step: &StepId) -> Part {
+        match (self.finally.contains(step), step.undone()) {
+            (true, _) => Part::Finally,
+            (false, Some(_)) => Part::Undo,
+            (false, None) => Part::Main,
+        }
+    }
+}
+
+/// When in its task's life a step runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// As a step of the plan.
+    Main,
+    /// To undo what a step of the plan has done.
+    Undo,
+    /// At every end.
+    Finally,
 }

@@ -6,7 +6,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Principal, WorkerId};
+use super::is_zero;
+use crate::ids::{Principal, StepId, WorkerId};
 use crate::time::Time;
 
 /// Effects of one step over its whole life: they stand in one record, which each intent
@@ -177,6 +178,25 @@ impl Effect {
     pub fn has_landed(&self) -> bool {
         matches!(self.standing, Standing::Landed { .. })
     }
+}
+
+/// An effect that has landed and can be undone. Its place in the order of landing is its number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Landing {
+    /// The step.
+    pub step: StepId,
+    /// The effect's name.
+    pub name: String,
+    /// The generation that has landed.
+    pub generation: u32,
+    /// When that became known.
+    pub at: Time,
+    /// The round whose output is the receipt; none: it is a record of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_round: Option<u32>,
+    /// The landing before it whose undo had not begun when this one came; 0: none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub below: u32,
 }
 
 /// All effects of a step, by name.

@@ -46,6 +46,8 @@ pub enum Key {
     Request(StepId, String, u32),
     /// What the outside world answered to an effect: step, name, generation.
     Receipt(StepId, String, u32),
+    /// An effect that has landed and can be undone, by its number in the order of landing.
+    Landing(u32),
     /// A message that a commit promised to send, by its id within the task: text without `|`.
     Outgoing(String),
 }
@@ -65,7 +67,8 @@ impl Key {
             | Self::Failure(_)
             | Self::Check(..)
             | Self::Request(..)
-            | Self::Receipt(..) => true,
+            | Self::Receipt(..)
+            | Self::Landing(_) => true,
             Self::Header
             | Self::Gate
             | Self::Ahead
@@ -108,6 +111,7 @@ impl Key {
             Self::Receipt(step, name, generation) => {
                 format!("receipt/{step}/{name}/{generation}")
             }
+            Self::Landing(number) => format!("landing/{number}"),
             Self::Outgoing(id) => format!("outgoing/{id}"),
         }
     }

@@ -71,7 +71,7 @@ impl Facts<'_> {
 
     fn word(&self, live: &Live) -> StepState {
         let phase = &self.survey.base.header.phase;
-        step::state(phase, live.finally, &live.state, live.claim.is_some())
+        step::state(phase, live.part, &live.state, live.claim.is_some())
     }
 
     /// Walks the steps at work or held that the task still wants, oldest first.
