@@ -10,6 +10,7 @@ pub mod auth;
 
 mod answers;
 mod artifacts;
+mod attempts;
 mod claims;
 mod cursor;
 mod effects;
@@ -26,6 +27,7 @@ mod puts;
 mod reads;
 mod routes;
 mod steps;
+mod stops;
 mod task_effects;
 mod tasks;
 mod waits;

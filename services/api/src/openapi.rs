@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::workers;
 use crate::{
-    admin, answers, artifacts, claims, effects, events, explain, list, logs, puts, steps,
-    task_effects, tasks,
+    admin, answers, artifacts, attempts, claims, effects, events, explain, list, logs, puts, steps,
+    stops, task_effects, tasks,
 };
 
 #[derive(OpenApi)]
@@ -27,6 +27,7 @@ use crate::{
         tasks::submit, list::list, tasks::get, explain::explain, tasks::stop, tasks::verify,
         steps::list, steps::get, task_effects::effects, logs::log,
         artifacts::list, artifacts::download,
+        attempts::stop, stops::stop, stops::count,
         events::events, answers::to_task, answers::to_step,
         workers::announce, claims::claim, claims::heartbeat, claims::complete,
         claims::hand_back, effects::intend, effects::receipt, effects::not_landed,

@@ -12,8 +12,8 @@ use crate::auth::Caller;
 use crate::guard::guard;
 use crate::problems::Fail;
 use crate::{
-    Api, admin, answers, artifacts, claims, effects, events, explain, list, logs, openapi, puts,
-    steps, task_effects, tasks, workers,
+    Api, admin, answers, artifacts, attempts, claims, effects, events, explain, list, logs,
+    openapi, puts, steps, stops, task_effects, tasks, workers,
 };
 
 /// Gives all routes, each behind the guard; no `GET` changes anything.
@@ -32,6 +32,9 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::TASK_ANSWERS, post(answers::to_task))
         .route(paths::STEP_ANSWERS, post(answers::to_step))
         .route(paths::STOP, post(tasks::stop))
+        .route(paths::ATTEMPT_STOP, post(attempts::stop))
+        .route(paths::STOPS, post(stops::stop))
+        .route(paths::STOPS_COUNT, post(stops::count))
         .route(paths::VERIFY, get(tasks::verify))
         .route(paths::WORKERS, post(workers::announce))
         .route(paths::CLAIMS, post(claims::claim))

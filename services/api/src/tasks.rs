@@ -146,7 +146,7 @@ pub(crate) async fn stop(
     body: Body,
 ) -> Result<Json<Stopped>, Fail> {
     let base = reads::visible(&api, &caller, place.task()?).await?;
-    caller.demand_act(&base.meta)?;
+    demand_stop(&caller, &base)?;
     let request: StopRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     check_note(request.reason.as_deref(), "/reason")?;
     let command = Command::Stop { reason: request.reason, mode: mode(request.mode) };
@@ -168,7 +168,12 @@ pub(crate) async fn stop(
     }))
 }
 
-fn mode(mode: StopMode) -> Mode {
+/// Demands the right to stop a task that the caller may see.
+pub(crate) fn demand_stop(caller: &Caller, base: &reads::Base) -> Result<(), Fail> {
+    caller.demand_act(&base.meta)
+}
+
+pub(crate) fn mode(mode: StopMode) -> Mode {
     match mode {
         StopMode::Drain => Mode::Drain,
         StopMode::Halt => Mode::Halt,

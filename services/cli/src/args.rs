@@ -3,8 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    answer, api, artifacts, dead, dev, doctor, effects, events, explain, health, list, logs, plan,
-    run, scheduler, steps, stop, submit, token, verify, worker,
+    answer, api, artifacts, attempt, dead, dev, doctor, effects, events, explain, health, list,
+    logs, plan, run, scheduler, steps, stop, submit, token, verify, worker,
 };
 
 /// Durable tasks for long-running agents: stopped, they stay stopped; resumed, they do nothing
@@ -42,8 +42,10 @@ pub enum Command {
     Artifacts(artifacts::ArtifactsArgs),
     /// Answer what holds a task or step
     Answer(answer::AnswerArgs),
-    /// Stop a task
+    /// Stop a task, or all that match a filter
     Stop(stop::StopArgs),
+    /// Stop one attempt, so that another one starts
+    Attempt(attempt::AttemptArgs),
     /// Check a task's history against its records
     Verify(verify::VerifyArgs),
     /// Create, list and revoke tokens
@@ -68,7 +70,7 @@ pub enum Command {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["run", "submit", "plan"]),
     ("Look", &["list", "explain", "steps", "events", "effects", "logs", "artifacts"]),
-    ("Steer", &["answer", "stop"]),
+    ("Steer", &["answer", "stop", "attempt"]),
     ("Serve", &["dev", "api", "scheduler", "worker"]),
     ("Operate", &["verify", "token", "dead", "doctor", "health"]),
 ];

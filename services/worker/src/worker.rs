@@ -286,7 +286,8 @@ impl Worker {
                 let Some(handler) = self.handlers.get(claimed.handler.as_str()) else { return };
                 self.gauges.started(queue);
                 work.here().insert(message.clone());
-                let (told, came) = work.bench.run(*claimed, asked, listener.beat.clone(), handler).await;
+                let (told, came) =
+                    work.bench.run(*claimed, asked, listener.beat.clone(), handler).await;
                 work.here().remove(&message);
                 self.gauges.ended(queue, came);
                 if told {

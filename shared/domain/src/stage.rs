@@ -248,12 +248,9 @@ fn outgoing(view: &View) -> Vec<(String, Outgoing)> {
 /// recalled together, once its gate says so; a task that has never started has none.
 fn recalls(view: &View, events: &[Event]) -> Result<Vec<Recall>, Halt> {
     let mut attempts = Vec::new();
-    let ends = |record: Option<&Record>| {
-        matches!(record, Some(Record::Gate(gate)) if gate.ends_attempts())
-    };
-    let closing = view
-        .changes()
-        .any(|(key, before, now)| *key == Key::Gate && !ends(before) && ends(now));
+    let ends = |record: Option<&Record>| matches!(record, Some(Record::Gate(gate)) if gate.ends_attempts());
+    let closing =
+        view.changes().any(|(key, before, now)| *key == Key::Gate && !ends(before) && ends(now));
     if closing {
         let header = view.header()?;
         let may_run = header.started && header.open > 0 && header.active > 0;

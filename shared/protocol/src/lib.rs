@@ -98,6 +98,7 @@ pub mod health;
 pub mod holds;
 pub mod logs;
 pub mod steps;
+pub mod stops;
 pub mod task_effects;
 pub mod tasks;
 pub mod tokens;

@@ -26,6 +26,12 @@ pub const TASK_ANSWERS: &str = "/v1/tasks/{id}/answers";
 pub const STEP_ANSWERS: &str = "/v1/tasks/{id}/steps/{step}/answers";
 /// Stops one task.
 pub const STOP: &str = "/v1/tasks/{id}/stop";
+/// Stops one attempt of a step, so that another one starts.
+pub const ATTEMPT_STOP: &str = "/v1/tasks/{id}/steps/{step}/attempts/{attempt}/stop";
+/// Stops many tasks, by a filter.
+pub const STOPS: &str = "/v1/stops";
+/// Counts the tasks that a stop by a filter would stop.
+pub const STOPS_COUNT: &str = "/v1/stops/count";
 /// Checks the history of one task.
 pub const VERIFY: &str = "/v1/tasks/{id}/verify";
 /// Announces a worker.

@@ -13,6 +13,9 @@ use standfast_protocol::holds::{AnswerRequest, Answered};
 use standfast_protocol::logs::{LogPage, LogQuery};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::steps::{StepPage, StepQuery, StepView};
+use standfast_protocol::stops::{
+    AttemptStopped, CountStopsRequest, StopAttemptRequest, StopManyRequest, StopsCounted, StopsDone,
+};
 use standfast_protocol::task_effects::{EffectPage, EffectQuery};
 use standfast_protocol::tasks::{StopRequest, Stopped, SubmitRequest, Submitted};
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskView};
@@ -141,6 +144,32 @@ impl Client {
     /// Stops a task. Twice is once.
     pub async fn stop(&self, task: &str, request: &StopRequest) -> Result<Stopped, Error> {
         let call = self.http.call(Method::POST, &fill(paths::STOP, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Counts a page of the tasks that a stop by a filter would stop.
+    pub async fn count_stops(&self, request: &CountStopsRequest) -> Result<StopsCounted, Error> {
+        let call = self.http.call(Method::POST, paths::STOPS_COUNT).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Stops a page of the tasks that match a filter; call it again with `next_cursor` until
+    /// there is none.
+    pub async fn stop_many(&self, request: &StopManyRequest) -> Result<StopsDone, Error> {
+        let call = self.http.call(Method::POST, paths::STOPS).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Stops one attempt of a step, so that another one starts, at no charge. Twice is once.
+    pub async fn stop_attempt(
+        &self,
+        task: &str,
+        step: &str,
+        attempt: u32,
+        request: &StopAttemptRequest,
+    ) -> Result<AttemptStopped, Error> {
+        let path = fill(paths::ATTEMPT_STOP, &[task, step, &attempt.to_string()]);
+        let call = self.http.call(Method::POST, &path).json(request)?;
         self.http.fetch(call.repeat(Repeat::Freely)).await
     }
 

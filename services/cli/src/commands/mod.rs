@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod api;
 pub mod artifacts;
+pub mod attempt;
 pub mod dead;
 pub mod dev;
 pub mod doctor;
@@ -17,6 +18,7 @@ pub mod run;
 pub mod scheduler;
 pub mod steps;
 pub mod stop;
+pub mod stop_many;
 pub mod submit;
 pub mod token;
 pub mod verify;
@@ -69,6 +71,7 @@ async fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Logs(args) => interruptible(logs::execute(args)).await,
         Command::Artifacts(args) => interruptible(artifacts::execute(args)).await,
         Command::Answer(args) => interruptible(answer::execute(args)).await,
+        Command::Attempt(args) => interruptible(attempt::execute(args)).await,
         Command::Stop(args) => interruptible(stop::execute(args)).await,
         Command::Verify(args) => interruptible(verify::execute(args)).await,
         Command::Token(args) => interruptible(token::execute(args)).await,

@@ -1,8 +1,10 @@
-//! `standfast stop`: stops a task for good.
+//! `standfast stop`: stops a task for good, or all that match a filter.
 
 use clap::Args;
 use standfast_protocol::tasks::{StopMode, StopRequest, TaskState};
 
+use super::list::FilterArgs;
+use super::stop_many::{self, How};
 use crate::connect::{Missing, Place, connect};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -12,13 +14,15 @@ use crate::text;
 /// What may be typed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Example:
+Examples:
   standfast stop t07-4k9v2mq8r5x1c --reason \"wrong branch\"
+  standfast stop --state queued --label team=tools --count
+  standfast stop --state queued --label team=tools --reason \"wrong branch\"
 
 What a stop would do now is the sixth answer of `standfast explain TASK`.")]
 pub struct StopArgs {
-    /// The task's id
-    task: String,
+    /// The task's id; without it, filters say which tasks
+    task: Option<String>,
     /// Nothing new starts; halt: running attempts are told to end; drain: they may finish;
     /// undo: as halt, then what has landed is undone, the last first
     #[arg(long, value_parser = mode, default_value = "halt")]
@@ -26,9 +30,17 @@ pub struct StopArgs {
     /// Why, for the history
     #[arg(long)]
     reason: Option<String>,
+    /// With filters: only say how many tasks would be stopped
+    #[arg(long, conflicts_with = "task")]
+    count: bool,
+    /// With filters: stop them without asking
+    #[arg(long, conflicts_with = "task")]
+    yes: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
     #[command(flatten)]
     place: Place,
 }
@@ -39,9 +51,18 @@ fn mode(word: &str) -> Result<StopMode, String> {
 
 /// Stops the task; twice is once.
 pub async fn execute(args: StopArgs) -> Result<Exit, Failure> {
+    let filter = stop_many::filter(args.filter);
+    let Some(task) = args.task else {
+        let StopArgs { mode, reason, count, yes, json, place, .. } = args;
+        let how = How { mode, reason, count, yes, json };
+        return stop_many::execute(filter, how, &place).await;
+    };
+    if !filter.is_empty() {
+        return Err(Failure::usage("name a task or filters, not both"));
+    }
     let connection = connect(&args.place, Missing::Refuse).await?;
     let request = StopRequest { mode: args.mode, reason: args.reason };
-    let stopped = connection.client.stop(&args.task, &request).await?;
+    let stopped = connection.client.stop(&task, &request).await?;
     let works = connection.own.is_none();
     connection.close().await;
     if args.json {

@@ -25,9 +25,8 @@ pub(super) fn decide(
     }
     view.definition(step)?;
     let state = view.step(step)?;
-    let refuse = |why: String| {
-        Err(Refusal::NotStoppable { step: step.clone(), attempt, why }.into())
-    };
+    let refuse =
+        |why: String| Err(Refusal::NotStoppable { step: step.clone(), attempt, why }.into());
     let claim = match view.claim(step)? {
         Some(claim) if claim.attempt == attempt => claim,
         Some(claim) => return refuse(format!("attempt {} runs now", claim.attempt)),
