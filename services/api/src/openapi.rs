@@ -24,7 +24,8 @@ use crate::{
         license(name = "MIT OR Apache-2.0")
     ),
     paths(
-        tasks::submit, list::list, tasks::get, explain::explain, tasks::stop, tasks::verify,
+        tasks::submit, list::list, tasks::get, explain::explain, tasks::stop,
+        tasks::pause, tasks::resume, tasks::verify,
         steps::list, steps::get, task_effects::effects, logs::log,
         artifacts::list, artifacts::download,
         attempts::stop, stops::stop, stops::count,

@@ -155,6 +155,7 @@ impl From<Refusal> for Fail {
             | Refusal::NotApplicable { .. }
             | Refusal::Effect { .. }
             | Refusal::Ended(_)
+            | Refusal::Ending(_)
             | Refusal::EndDecided(_) => ProblemKind::NotApplicable,
             Refusal::Forbidden(_) => ProblemKind::Forbidden,
         };

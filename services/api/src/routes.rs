@@ -35,6 +35,8 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::ATTEMPT_STOP, post(attempts::stop))
         .route(paths::STOPS, post(stops::stop))
         .route(paths::STOPS_COUNT, post(stops::count))
+        .route(paths::PAUSE, post(tasks::pause))
+        .route(paths::RESUME, post(tasks::resume))
         .route(paths::VERIFY, get(tasks::verify))
         .route(paths::WORKERS, post(workers::announce))
         .route(paths::CLAIMS, post(claims::claim))

@@ -1,4 +1,4 @@
-//! Submitting, reading, stopping and checking a task.
+//! Submitting, reading, stopping, pausing and checking a task.
 
 use axum::Json;
 use axum::body::Body;
@@ -17,7 +17,8 @@ use standfast_protocol::limits::{KEY_BYTES_MAX, NOTE_BYTES_MAX, REQUEST_BYTES_MA
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::{Fault, ProblemKind};
 use standfast_protocol::tasks::{
-    StopMode, StopRequest, Stopped, SubmitRequest, Submitted, TaskState, TaskView,
+    PauseRequest, Paused, StopMode, StopRequest, Stopped, SubmitRequest, Submitted, TaskState,
+    TaskView,
 };
 use standfast_protocol::verify::{VerifyFault, VerifyReport};
 
@@ -171,6 +172,57 @@ pub(crate) async fn stop(
 /// Demands the right to stop a task that the caller may see.
 pub(crate) fn demand_stop(caller: &Caller, base: &reads::Base) -> Result<(), Fail> {
     caller.demand_act(&base.meta)
+}
+
+/// Pauses a task: nothing new starts, and its clocks stand still. Twice is once.
+#[utoipa::path(post, path = paths::PAUSE, tag = "tasks", request_body = PauseRequest,
+    params(("id" = String, Path, description = "the task")),
+    responses((status = 200, body = Paused)))]
+pub(crate) async fn pause(
+    State(api): State<Api>,
+    caller: Caller,
+    place: Place,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Paused>, Fail> {
+    set_paused(&api, &caller, &place, (&headers, body), |reason| Command::Pause { reason }).await
+}
+
+/// Ends every pause of a task. Twice is once.
+#[utoipa::path(post, path = paths::RESUME, tag = "tasks", request_body = PauseRequest,
+    params(("id" = String, Path, description = "the task")),
+    responses((status = 200, body = Paused)))]
+pub(crate) async fn resume(
+    State(api): State<Api>,
+    caller: Caller,
+    place: Place,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Paused>, Fail> {
+    set_paused(&api, &caller, &place, (&headers, body), |reason| Command::Resume { reason }).await
+}
+
+async fn set_paused(
+    api: &Api,
+    caller: &Caller,
+    place: &Place,
+    (headers, body): (&HeaderMap, Body),
+    command: fn(Option<String>) -> Command,
+) -> Result<Json<Paused>, Fail> {
+    let base = reads::visible(api, caller, place.task()?).await?;
+    caller.demand_act(&base.meta)?;
+    let request: PauseRequest = extract::json(headers, body, REQUEST_BYTES_MAX).await?;
+    check_note(request.reason.as_deref(), "/reason")?;
+    let actor = caller.principal().clone();
+    let command = command(request.reason);
+    api.engine().execute(&base.task, command, actor, Vec::new()).await?;
+    let base = reads::visible(api, caller, base.task).await?;
+    let survey = reads::survey_one(api.engine(), base).await?;
+    Ok(Json(Paused {
+        id: survey.base.task.to_string(),
+        state: present::task::state(survey.base.header.state),
+        pause: present::task::pause(&survey),
+    }))
 }
 
 pub(crate) fn mode(mode: StopMode) -> Mode {

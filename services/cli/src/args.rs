@@ -4,7 +4,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     answer, api, artifacts, attempt, dead, dev, doctor, effects, events, explain, health, list,
-    logs, plan, run, scheduler, steps, stop, submit, token, verify, worker,
+    logs, pause, plan, run, scheduler, steps, stop, submit, token, verify, worker,
 };
 
 /// Durable tasks for long-running agents: stopped, they stay stopped; resumed, they do nothing
@@ -42,6 +42,10 @@ pub enum Command {
     Artifacts(artifacts::ArtifactsArgs),
     /// Answer what holds a task or step
     Answer(answer::AnswerArgs),
+    /// Pause a task: nothing new starts, and its clocks stand still
+    Pause(pause::PauseArgs),
+    /// Resume a task that is paused
+    Resume(pause::PauseArgs),
     /// Stop a task, or all that match a filter
     Stop(stop::StopArgs),
     /// Stop one attempt, so that another one starts
@@ -70,7 +74,7 @@ pub enum Command {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["run", "submit", "plan"]),
     ("Look", &["list", "explain", "steps", "events", "effects", "logs", "artifacts"]),
-    ("Steer", &["answer", "stop", "attempt"]),
+    ("Steer", &["answer", "pause", "resume", "stop", "attempt"]),
     ("Serve", &["dev", "api", "scheduler", "worker"]),
     ("Operate", &["verify", "token", "dead", "doctor", "health"]),
 ];

@@ -1,10 +1,13 @@
-//! Takes in what other services publish: `submit` messages become tasks.
+//! Takes in what other services publish: `submit` messages become tasks, `stop` messages stop
+//! them.
 //!
 //! A message is acknowledged once its task is stored, the reply promised with it in the outbox;
 //! or once it stands in the queue of rejected messages with the problem beside it and its reply
 //! is sent. So none is lost and none loops; one that comes again leads to the same task by its
 //! key. The answer to such a repeat commits nothing and is sent before its message is
 //! acknowledged.
+
+mod stop;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +29,7 @@ use standfast_engine::tally::Tally;
 use standfast_engine::tokens::{Identity, Role, Tokens};
 use standfast_engine::{Engine, EngineError};
 use standfast_protocol::amqp::{
-    PROBLEM_HEADER, ROUTING_KEY_HEADER, SUBMIT, SubmitReply, TOKEN_HEADER, TRACEPARENT_HEADER,
+    PROBLEM_HEADER, ROUTING_KEY_HEADER, STOP, SUBMIT, SubmitReply, TOKEN_HEADER, TRACEPARENT_HEADER,
 };
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::{self, Problem, ProblemKind};
@@ -70,7 +73,7 @@ pub struct Intake {
 /// What an intake counts, for metrics.
 #[derive(Debug, Default)]
 pub struct IntakeGauges {
-    /// Messages that were dealt with: `created`, `known`, or the kind of problem.
+    /// Messages that were dealt with: `created`, `known`, `stopped`, or the kind of problem.
     pub messages: Tally,
     /// Messages that wait for store or broker now.
     pub held: AtomicU64,
@@ -160,7 +163,18 @@ impl Intake {
 
     /// Accepts or refuses; an error means that it is not known yet.
     async fn accept(&self, delivery: &Delivery) -> Result<Answer, EngineError> {
-        match self.submit(delivery).await {
+        let done = match delivery.routing_key.as_str() {
+            SUBMIT => self.submit(delivery).await,
+            STOP => self.stop(delivery).await,
+            other => {
+                let detail = format!(
+                    "routing key `{other}` is not available in this version; expected `{SUBMIT}` \
+                     or `{STOP}`"
+                );
+                Err(refused(ProblemKind::InvalidRequest, detail))
+            }
+        };
+        match done {
             Ok(answer) => Ok(answer),
             Err(Refused::Problem(problem)) => {
                 Ok(Answer::Direct(Box::new(SubmitReply::Problem(*problem))))
@@ -170,18 +184,8 @@ impl Intake {
     }
 
     async fn submit(&self, delivery: &Delivery) -> Result<Answer, Refused> {
-        if delivery.routing_key != SUBMIT {
-            let detail = format!(
-                "routing key `{}` is not available in this version; expected `{SUBMIT}`",
-                delivery.routing_key
-            );
-            return Err(refused(ProblemKind::InvalidRequest, detail));
-        }
         let by = self.identify(delivery).await?;
-        let body = json::read(&delivery.body, Limits::PLAN).map_err(|faults| {
-            let detail = "the body is not acceptable JSON";
-            listed(ProblemKind::InvalidJson, detail, faults)
-        })?;
+        let body = body(delivery)?;
         let mut submission = self.prepare(delivery, body, by.principal.clone()).await?;
         if let Some(owner) = &submission.plan.owner
             && !by.may_name_owner(Some(owner))
@@ -368,6 +372,7 @@ fn outcome(reply: &SubmitReply) -> &'static str {
     match reply {
         SubmitReply::Submitted(accepted) if accepted.created => "created",
         SubmitReply::Submitted(_) => "known",
+        SubmitReply::Stopped(_) => "stopped",
         SubmitReply::Problem(problem) => problem.known().map_or("unknown", ProblemKind::slug),
     }
 }
@@ -419,6 +424,14 @@ fn problem_header(problem: &Problem) -> String {
     }
 }
 
+/// Reads a message's body.
+fn body(delivery: &Delivery) -> Result<Value, Refused> {
+    json::read(&delivery.body, Limits::PLAN).map_err(|faults| {
+        let detail = "the body is not acceptable JSON";
+        listed(ProblemKind::InvalidJson, detail, faults)
+    })
+}
+
 fn refused(kind: ProblemKind, detail: impl Into<String>) -> Refused {
     Refused::Problem(Box::new(Problem::new(kind, detail)))
 }
@@ -442,6 +455,7 @@ fn refusal_problem(refusal: &Refusal) -> Refused {
         | Refusal::NotApplicable { .. }
         | Refusal::Effect { .. }
         | Refusal::Ended(_)
+        | Refusal::Ending(_)
         | Refusal::EndDecided(_) => ProblemKind::NotApplicable,
     };
     refused(kind, refusal.to_string())

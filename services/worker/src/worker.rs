@@ -511,6 +511,7 @@ fn reason(refusal: &Refusal) -> &'static str {
         | Refusal::NotStoppable { .. }
         | Refusal::NotApplicable { .. }
         | Refusal::Ended(_)
+        | Refusal::Ending(_)
         | Refusal::EndDecided(_)
         | Refusal::Effect { .. }
         | Refusal::Forbidden(_) => "refused",

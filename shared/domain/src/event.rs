@@ -61,6 +61,9 @@ pub enum Change {
         /// When a worker must have started it (`timeout.queue`).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start_by: Option<Time>,
+        /// How long its task had been paused when its time began, in milliseconds.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        paused_ms: u64,
         /// True if a person's answer made it ready: its count of attempts starts again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         afresh: bool,
@@ -71,6 +74,14 @@ pub enum Change {
         step: StepId,
         /// When a worker must have started it.
         start_by: Time,
+    },
+    /// A clock of the step struck while the task was paused, or less late than the pause was
+    /// long: it is looked at again.
+    ClockPostponed {
+        /// The step.
+        step: StepId,
+        /// When.
+        look_at: Time,
     },
     /// A held step is resolved and released once more.
     StepReopened {

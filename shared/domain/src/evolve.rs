@@ -8,7 +8,7 @@ mod effects;
 use crate::event::{Change, Event};
 use crate::hold::{Hold, HoldClass, HoldReason};
 use crate::ids::StepId;
-use crate::plan::When;
+use crate::plan::{Deadline, When};
 use crate::record::{
     Dependent, Ending, Header, Key, LastAttempt, LastFailure, Part, Phase, Record, Settled,
     SkipReason, Status, StepState, StopMode,
@@ -66,6 +66,9 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::StartPostponed { step, start_by } => {
             view.edit_step(step, |state| state.start_by = Some(*start_by))
         }
+        Change::ClockPostponed { step, look_at } => {
+            view.edit_step(step, |state| state.look_at = Some(*look_at))
+        }
         Change::StepReopened { step } => {
             leave(view, step)?;
             enter(view, step, Status::Pending)?;
@@ -74,7 +77,8 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         }
         Change::StepHeld { step, hold } => {
             leave(view, step)?;
-            enter(view, step, Status::Held { hold: hold.clone() })
+            enter(view, step, Status::Held { hold: hold.clone() })?;
+            view.edit_step(step, |state| state.look_at = None)
         }
         Change::StepSkipped { step, reason } => {
             settle(view, step, Status::Skipped { at, reason: *reason })
@@ -100,7 +104,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::StepFailed { step, .. } => settle(view, step, Status::Failed { at }),
         Change::RoundOpened { by, round, steps, .. } => round_opened(view, by, *round, steps),
         Change::DependentsTold { step, chunk } => dependents_told(view, step, *chunk),
-        Change::TaskHeld { hold } => task_held(view, hold),
+        Change::TaskHeld { hold } => task_held(view, at, hold),
         Change::TaskReleased { reason, by } => task_released(view, at, *reason, by.as_ref()),
         Change::HoldAnswered { .. } => Ok(()), // a fact; what follows from it has its own events
         Change::DeadlinePassed => view.edit_header(|header| header.deadline_at = None),
@@ -116,7 +120,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             header.phase = Phase::Undoing { until: *until };
         }),
         Change::UndoAdded { step, landing, .. } => undo_added(view, step, *landing),
-        Change::TaskFailing { reason } => task_failing(view, reason),
+        Change::TaskFailing { reason } => task_failing(view, at, reason),
         Change::EpochRaised { epoch } => view.edit_gate(|gate| gate.epoch = *epoch),
         Change::FinallyStarted { ending } => finally_started(view, *ending),
         Change::TaskEnded { ending, remove_at } => task_ended(view, at, *ending, *remove_at),
@@ -163,23 +167,27 @@ fn stop_requested(
         gate.closed = true;
         gate.stop = Some(stop);
         gate.holds.clear();
+        gate.thaw(event.at);
     })?;
     view.edit_header(|header| {
         header.phase = Phase::Closing { ending: Ending::Cancelled };
         header.task_holds = 0;
+        header.paused = false;
         header.deadline_at = None;
     })
 }
 
 /// A task that ends is not held any more: its `finally` steps must be free to start.
-fn task_failing(view: &mut View, reason: &str) -> Result<(), Halt> {
+fn task_failing(view: &mut View, at: Time, reason: &str) -> Result<(), Halt> {
     view.edit_gate(|gate| {
         gate.closed = true;
         gate.holds.clear();
+        gate.thaw(at);
     })?;
     view.edit_header(|header| {
         header.phase = Phase::Closing { ending: Ending::Failed };
         header.task_holds = 0;
+        header.paused = false;
         header.deadline_at = None;
         header.failure = Some(reason.to_owned());
     })
@@ -195,27 +203,49 @@ fn task_ended(view: &mut View, at: Time, ending: Ending, remove_at: Time) -> Res
     })
 }
 
-fn task_held(view: &mut View, hold: &Hold) -> Result<(), Halt> {
+fn task_held(view: &mut View, at: Time, hold: &Hold) -> Result<(), Halt> {
+    let pauses = hold.reason == HoldReason::Paused;
     view.edit_gate(|gate| {
         gate.holds.retain(|other| other.reason != hold.reason || other.by != hold.by);
         gate.holds.push(hold.clone());
+        if pauses {
+            gate.paused_at.get_or_insert(at);
+        }
     })?;
     let holds = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
-    view.edit_header(|header| header.task_holds = holds)
+    view.edit_header(|header| {
+        header.task_holds = holds;
+        header.paused |= pauses;
+    })
 }
 
+/// With the last pause its clocks run on: the deadline moves by as much as the pause was long,
+/// if it was given as a span; a time stays the time that it is.
 fn task_released(
     view: &mut View,
     at: Time,
     reason: HoldReason,
     by: Option<&StepId>,
 ) -> Result<(), Halt> {
+    let mut still = None;
     view.edit_gate(|gate| {
         gate.holds.retain(|hold| hold.reason != reason || hold.by.as_ref() != by);
         gate.released_at = gate.holds.is_empty().then_some(at);
+        still = gate.thaw(at);
     })?;
     let left = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
-    view.edit_header(|header| header.task_holds = left)
+    view.edit_header(|header| {
+        header.task_holds = left;
+        header.paused &= still.is_none();
+    })?;
+    if let Some(still) = still.filter(|_| view.header().is_ok_and(|h| h.deadline_at.is_some()))
+        && let Some(Deadline { when: When::In(_), .. }) = view.meta()?.deadline
+    {
+        view.edit_header(|header| {
+            header.deadline_at = header.deadline_at.map(|deadline| deadline.after(still));
+        })?;
+    }
+    Ok(())
 }
 
 fn roots_opened(view: &mut View, chunk: u32) -> Result<(), Halt> {
@@ -281,8 +311,16 @@ fn enter(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
 }
 
 fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt> {
-    let Change::StepReady { attempt, queue, with_sha256, give_up_at, start_by, afresh, .. } =
-        &event.change
+    let Change::StepReady {
+        attempt,
+        queue,
+        with_sha256,
+        give_up_at,
+        start_by,
+        paused_ms,
+        afresh,
+        ..
+    } = &event.change
     else {
         return Ok(());
     };
@@ -297,6 +335,8 @@ fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt>
         }
         state.first_ready_at.get_or_insert(event.at);
         state.give_up_at = *give_up_at;
+        state.paused_ms = *paused_ms;
+        state.look_at = None;
         state.start_by = *start_by;
     })
 }
@@ -570,6 +610,8 @@ fn reopen(view: &mut View, step: &StepId, round: u32, remaining: u32) -> Result<
         state.charged = 0;
         state.first_ready_at = None;
         state.give_up_at = None;
+        state.paused_ms = 0;
+        state.look_at = None;
         state.start_by = None;
         state.details = None;
         state.resolved = false;

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::StepId;
-use crate::time::Time;
+use crate::record::Gate;
+use crate::time::{Span, Time};
 
 /// Why something does not move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -158,6 +159,10 @@ pub struct Hold {
     /// When it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Time>,
+    /// Of a wait for a span, whose clock stands still while its task is paused: how long the
+    /// task had been paused before it began, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_ms: Option<u64>,
     /// Of a hold of the task: the step whose failure made it, and whose answer ends it. A task
     /// has at most one hold for each reason and step, and one for each reason of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,8 +185,22 @@ pub struct HeldEffect {
 }
 
 impl Hold {
+    /// Gives when it ends by itself, pauses of the task since it began included.
+    pub fn ends_at(&self, gate: &Gate, now: Time) -> Option<Time> {
+        let still = self.paused_ms.map_or(0, |ms| gate.stood_still_ms(now).saturating_sub(ms));
+        self.due.map(|due| due.after(Span(still)))
+    }
+
     /// Makes a hold without a clock.
     pub fn new(reason: HoldReason, message: impl Into<String>, since: Time) -> Self {
-        Self { reason, message: message.into(), since, due: None, by: None, effect: None }
+        Self {
+            reason,
+            message: message.into(),
+            since,
+            due: None,
+            paused_ms: None,
+            by: None,
+            effect: None,
+        }
     }
 }

@@ -190,7 +190,7 @@ fn header_entries(task: &TaskId, header: &Header, entries: &mut BTreeSet<Entry>)
     if header_todo(header).is_some() || (ended && header.uncleared) {
         entries.insert((WORK.to_owned(), step_member(task, None)));
     }
-    if let Some(due) = header.deadline_at {
+    if let Some(due) = header.deadline_at.filter(|_| !header.paused) {
         timer(task, None, TimerKind::Deadline, due, entries);
     }
     if let Some(due) = header.remove_at {
@@ -227,7 +227,7 @@ fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut B
         Status::Ready { .. } => {}
         Status::Retrying { at } => timer(task, own.clone(), TimerKind::Retry, *at, entries),
         Status::Held { hold } => {
-            if let Some(due) = hold.due {
+            if let Some(due) = hold.due.max(state.look_at.filter(|_| hold.due.is_some())) {
                 timer(task, own.clone(), TimerKind::Hold, due, entries);
             }
         }
@@ -242,9 +242,10 @@ fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut B
     if state.telling.is_some() {
         entries.insert((WORK.to_owned(), step_member(task, Some(step))));
     }
-    if let Some(due) = state.give_up_at
+    if let Some(give_up_at) = state.give_up_at
         && matches!(state.status, Status::Ready { .. } | Status::Retrying { .. })
     {
+        let due = state.look_at.map_or(give_up_at, |look_at| look_at.max(give_up_at));
         timer(task, own, TimerKind::GiveUp, due, entries);
     }
 }

@@ -67,6 +67,9 @@ pub enum Refusal {
     /// The task has ended.
     #[error("change the task: it is {0} and stays so")]
     Ended(TaskState),
+    /// The task is on its way to its end.
+    #[error("pause or resume the task: it is ending ({0}), and nothing of its plan starts")]
+    Ending(TaskState),
     /// How the task ends is decided, and its `finally` steps run.
     #[error("stop the task: its end is decided, it will be {0} once its `finally` steps are done")]
     EndDecided(Ending),

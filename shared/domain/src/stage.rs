@@ -108,6 +108,7 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             Change::StepHeld { step, .. }
             | Change::StepSkipped { step, .. }
             | Change::StartPostponed { step, .. }
+            | Change::ClockPostponed { step, .. }
             | Change::StepFailed { step, .. } => {
                 let claim = Key::Claim(step.clone());
                 keys.extend(view.knows(&claim).then_some(claim));

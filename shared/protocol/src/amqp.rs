@@ -1,5 +1,6 @@
 //! Names and bodies of AMQP messages.
 //!
+//! With the routing key [`STOP`], the body is a [`StopMessage`] and needs no id: twice is once.
 //! Publishers send to [`EXCHANGE`] with the routing key [`SUBMIT`]; the body is that of
 //! `POST /v1/tasks`, `message_id` is the idempotency key when the plan names none, and one of
 //! them is required. The principal is the `user_id` that the broker has validated, or a token
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::problem::Problem;
-use crate::tasks::Submitted;
+use crate::tasks::{StopMode, Stopped, Submitted};
 
 /// The direct exchange that publishers send to.
 pub const EXCHANGE: &str = "standfast";
@@ -82,13 +83,29 @@ pub struct StepMessage {
     pub attempt: u32,
 }
 
-/// Body of the reply to a submission.
+/// Body of a message that stops a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopMessage {
+    /// The task's id.
+    pub task: String,
+    /// What happens to running attempts and to what has landed; by default `halt`.
+    #[serde(default)]
+    pub mode: StopMode,
+    /// Why, for the history; at most [`crate::limits::NOTE_BYTES_MAX`] bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Body of the reply to a submission or a stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SubmitReply {
     /// It was accepted, now or before.
     Submitted(Submitted),
-    /// It was not.
+    /// The task is stopped, now or before.
+    Stopped(Stopped),
+    /// It was not accepted.
     Problem(Problem),
 }
 

@@ -34,6 +34,8 @@
 //! | `POST /v1/tasks/{id}/answers` | [`AnswerRequest`] | [`Answered`] |
 //! | `POST /v1/tasks/{id}/steps/{step}/answers` | [`AnswerRequest`] | [`Answered`] |
 //! | `POST /v1/tasks/{id}/stop` | [`StopRequest`] | [`Stopped`] |
+//! | `POST /v1/tasks/{id}/pause` | [`PauseRequest`] | [`Paused`] |
+//! | `POST /v1/tasks/{id}/resume` | [`PauseRequest`] | [`Paused`] |
 //! | `GET /v1/tasks/{id}/verify` | | [`VerifyReport`] |
 //! | `POST /v1/workers` | [`Announce`] | [`Announced`] |
 //! | `POST /v1/claims` | [`ClaimRequest`] | 200 [`Claim`] or 204 |
@@ -80,6 +82,10 @@
 //! [`StepView`]: steps::StepView
 //! [`EffectPage`]: task_effects::EffectPage
 //! [`EffectQuery`]: task_effects::EffectQuery
+//! [`PauseRequest`]: tasks::PauseRequest
+//! [`Paused`]: tasks::Paused
+//! [`PauseRequest`]: tasks::PauseRequest
+//! [`Paused`]: tasks::Paused
 //! [`StopRequest`]: tasks::StopRequest
 //! [`Stopped`]: tasks::Stopped
 //! [`SubmitRequest`]: tasks::SubmitRequest

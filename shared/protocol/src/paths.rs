@@ -32,6 +32,10 @@ pub const ATTEMPT_STOP: &str = "/v1/tasks/{id}/steps/{step}/attempts/{attempt}/s
 pub const STOPS: &str = "/v1/stops";
 /// Counts the tasks that a stop by a filter would stop.
 pub const STOPS_COUNT: &str = "/v1/stops/count";
+/// Pauses one task.
+pub const PAUSE: &str = "/v1/tasks/{id}/pause";
+/// Resumes one task.
+pub const RESUME: &str = "/v1/tasks/{id}/resume";
 /// Checks the history of one task.
 pub const VERIFY: &str = "/v1/tasks/{id}/verify";
 /// Announces a worker.

@@ -171,6 +171,9 @@ pub struct TaskView {
     /// The last named checkpoint passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
+    /// The pause, while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PauseView>,
     /// The stop, once one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopView>,
@@ -299,6 +302,36 @@ pub struct Stopped {
     pub state: TaskState,
     /// The stop that holds: the first one, whoever asked again.
     pub stop: StopView,
+}
+
+/// Body of a pause, and of what ends it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PauseRequest {
+    /// Why, for the history; at most [`crate::limits::NOTE_BYTES_MAX`] bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Answer to a pause, and to what ends it. Twice is once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Paused {
+    /// The task's id.
+    pub id: String,
+    /// Its state now.
+    pub state: TaskState,
+    /// The pause that holds; absent once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PauseView>,
+}
+
+/// A pause: nothing new starts, and the task's clocks stand still.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PauseView {
+    /// Since when.
+    pub since: String,
+    /// Whether no attempt runs any more.
+    pub drained: bool,
 }
 
 /// Filters of a list of tasks, as query parameters. A task must match all of them.

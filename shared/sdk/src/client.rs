@@ -17,7 +17,8 @@ use standfast_protocol::stops::{
     AttemptStopped, CountStopsRequest, StopAttemptRequest, StopManyRequest, StopsCounted, StopsDone,
 };
 use standfast_protocol::task_effects::{EffectPage, EffectQuery};
-use standfast_protocol::tasks::{StopRequest, Stopped, SubmitRequest, Submitted};
+use standfast_protocol::tasks::{PauseRequest, Paused, StopRequest, Stopped};
+use standfast_protocol::tasks::{SubmitRequest, Submitted};
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskView};
 use standfast_protocol::verify::VerifyReport;
 
@@ -170,6 +171,18 @@ impl Client {
     ) -> Result<AttemptStopped, Error> {
         let path = fill(paths::ATTEMPT_STOP, &[task, step, &attempt.to_string()]);
         let call = self.http.call(Method::POST, &path).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Pauses a task. Twice is once.
+    pub async fn pause(&self, task: &str, request: &PauseRequest) -> Result<Paused, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::PAUSE, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Ends every pause of a task. Twice is once.
+    pub async fn resume(&self, task: &str, request: &PauseRequest) -> Result<Paused, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::RESUME, &[task])).json(request)?;
         self.http.fetch(call.repeat(Repeat::Freely)).await
     }
 

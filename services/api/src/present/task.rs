@@ -1,10 +1,13 @@
 //! A task as readers see it.
 
+use standfast_domain::hold::HoldReason;
 use standfast_domain::ids::StepId;
 use standfast_domain::record::{Part, Phase, Stop, TaskState as State};
 use standfast_domain::time::Time;
 use standfast_protocol::steps::StepState;
-use standfast_protocol::tasks::{FailureView, StepCounts, StopView, TaskState, TaskView};
+use standfast_protocol::tasks::{
+    FailureView, PauseView, StepCounts, StopView, TaskState, TaskView,
+};
 
 use super::text::plain;
 use super::{hold, step};
@@ -47,6 +50,7 @@ pub(crate) fn view(survey: &Survey) -> TaskView {
         holds: holds(survey),
         deadline: header.deadline_at.map(Time::rfc3339),
         checkpoint: header.checkpoint.clone(),
+        pause: pause(survey),
         stop: base.gate.stop.as_ref().map(stop),
         failure: failure(survey),
     }
@@ -65,6 +69,14 @@ fn ended_at(survey: &Survey) -> Option<Time> {
         Phase::Ended { at, .. } => Some(at),
         Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } => None,
     }
+}
+
+/// Shows the pause of a task that is paused.
+pub(crate) fn pause(survey: &Survey) -> Option<PauseView> {
+    let paused = survey.base.gate.holds.iter().filter(|hold| hold.reason == HoldReason::Paused);
+    let since = paused.map(|hold| hold.since).min()?;
+    let drained = survey.live.iter().all(|live| live.claim.is_none());
+    Some(PauseView { since: since.rfc3339(), drained })
 }
 
 /// Shows a stop.

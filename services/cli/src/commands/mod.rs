@@ -13,6 +13,7 @@ pub mod explain;
 pub mod health;
 pub mod list;
 pub mod logs;
+pub mod pause;
 pub mod plan;
 pub mod run;
 pub mod scheduler;
@@ -72,6 +73,8 @@ async fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Artifacts(args) => interruptible(artifacts::execute(args)).await,
         Command::Answer(args) => interruptible(answer::execute(args)).await,
         Command::Attempt(args) => interruptible(attempt::execute(args)).await,
+        Command::Pause(args) => interruptible(pause::pause(args)).await,
+        Command::Resume(args) => interruptible(pause::resume(args)).await,
         Command::Stop(args) => interruptible(stop::execute(args)).await,
         Command::Verify(args) => interruptible(verify::execute(args)).await,
         Command::Token(args) => interruptible(token::execute(args)).await,

@@ -31,6 +31,7 @@ pub fn task(id: &str, state: TaskState) -> TaskView {
         holds: Vec::new(),
         deadline: None,
         checkpoint: None,
+        pause: None,
         stop: None,
         failure: None,
     }

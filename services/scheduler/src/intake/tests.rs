@@ -238,7 +238,10 @@ async fn a_repeated_submission_hears_where_its_task_stands() {
     let [(id, SubmitReply::Submitted(first))] = &replies[..] else { panic!("{replies:?}") };
     assert_eq!((id.as_str(), first.created, first.state), ("reply/m1", true, TaskState::Queued));
     let task = TaskId::parse(&first.id).unwrap();
-    let stop = standfast_domain::decide::Command::Stop { reason: None };
+    let stop = standfast_domain::decide::Command::Stop {
+        reason: None,
+        mode: standfast_domain::record::StopMode::Halt,
+    };
     engine.execute(&task, stop, Principal::system(), Vec::new()).await.unwrap();
     let again = direct(world.intake.accept(&asking()).await.unwrap());
     let SubmitReply::Submitted(again) = again else { panic!("{again:?}") };

@@ -1,5 +1,6 @@
 //! Takes a person's answer to a hold.
 
+use super::open::Start;
 use super::{Decision, Given, digest, effect, open, stop, undo, verify};
 use crate::event::Change;
 use crate::hold::{Answer, Hold, HoldReason};
@@ -201,7 +202,7 @@ fn after_change(
         }
     };
     let (definition, state) = (view.definition(&step)?, view.step(&step)?);
-    Ok(vec![change, open::ready(definition, &state, given.now, None, true)])
+    Ok(vec![change, open::ready(view, definition, &state, given.now, Start::Afresh)?])
 }
 
 /// Finds the hold that an answer is for.
@@ -236,11 +237,10 @@ fn open_hold(view: &View, step: Option<&StepId>, answer: Answer) -> Result<Hold,
 /// Runs a step again, from its templates on if it never got that far.
 fn retry(view: &View, step: &StepId, given: &Given) -> Result<Vec<Change>, Halt> {
     let (definition, state) = (view.definition(step)?, view.step(step)?);
-    let mut changes = vec![open::ready(definition, &state, given.now, None, true)];
     if state.first_ready_at.is_none() {
-        changes = vec![Change::StepReopened { step: step.clone() }];
+        return Ok(vec![Change::StepReopened { step: step.clone() }]);
     }
-    Ok(changes)
+    Ok(vec![open::ready(view, definition, &state, given.now, Start::Afresh)?])
 }
 
 /// A person who settles what stood in the way of undos begins their allowance anew.

@@ -55,11 +55,12 @@ pub(super) fn claim(view: &View, ask: &Ask<'_>, given: &Given) -> Result<Decisio
         // Not even by the same worker: two messages for one attempt would start it twice.
         return refuse("is claimed by a worker");
     }
-    if state.give_up_at.is_some_and(|at| at <= given.now) {
+    let give_up_at = state.gives_up_at(&gate, given.now);
+    if give_up_at.is_some_and(|at| at <= given.now) {
         return refuse("has used up its total time");
     }
     let ends_at = given.now.after(definition.plan.timeout.attempt);
-    let ends_at = state.give_up_at.map_or(ends_at, |give_up| ends_at.min(give_up));
+    let ends_at = give_up_at.map_or(ends_at, |give_up| ends_at.min(give_up));
     let claim = Claim {
         worker: ask.worker.clone(),
         principal: given.actor.clone(),

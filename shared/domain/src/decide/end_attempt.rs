@@ -1,14 +1,16 @@
 //! What follows when an attempt ends without success: handed back, expired, failed.
 
-use super::{Decision, Given, effect, open, round};
+use super::open::Start;
+use super::{Decision, Given, effect, open, round, undo};
 use crate::event::Change;
 use crate::hold::{Hold, HoldReason};
 use crate::ids::StepId;
 use crate::outcome::{Failure, FailureClass, MESSAGE_BYTES_MAX, truncate};
 use crate::plan::OnFailure;
-use crate::record::{Claim, Definition, Key, Phase, StepState};
+use crate::record::{Claim, Definition, Gate, Key, Part, Phase, StepState};
 use crate::refusal::{Halt, Refusal};
 use crate::retry;
+use crate::time::{Span, Time};
 use crate::view::{Attempt, View};
 
 /// Takes an attempt back; it is not charged and the step is ready again at once, unless nobody
@@ -46,7 +48,7 @@ pub(super) fn uncharged(
     changes.push(match (after.hold, after.not_before.filter(|due| *due > given.now)) {
         (Some(hold), _) => Change::StepHeld { step, hold },
         (None, Some(due)) => Change::RetryScheduled { step, due },
-        (None, None) => open::ready(definition, &next, given.now, None, false),
+        (None, None) => open::ready(view, definition, &next, given.now, Start::Again)?,
     });
     Ok(changes)
 }
@@ -104,6 +106,12 @@ fn silence(claim: &Claim) -> Failure {
         crate::time::Time(claim.expires_at.0 - claim.length.0.cast_signed()).rfc3339()
     );
     Failure::new(FailureClass::Lost, message)
+}
+
+/// True once attempts of the plan are to end, and nothing that they say counts but what they
+/// have done outside. A stop that drains lets them finish.
+pub(super) fn are_ended(view: &View) -> Result<bool, Halt> {
+    Ok(is_closing(&view.header()?.phase) && view.gate()?.ends_attempts())
 }
 
 /// True once nothing of the plan may start any more.
@@ -164,10 +172,11 @@ pub(super) fn after_failure(
         return Ok(Decision { changes, payloads });
     }
     let after = StepState { attempt: state.attempt + 1, charged: state.charged + 1, ..state };
-    if let Some(at) = retry::next(view.task(), definition, &after, failure, given.now) {
+    let counted = awake(&after, &view.gate()?, given.now);
+    if let Some(at) = retry::next(view.task(), definition, &counted, failure, given.now) {
         let at = aftermath.not_before.map_or(at, |not_before| at.max(not_before));
         changes.push(match at <= given.now {
-            true => open::ready(definition, &after, given.now, None, false),
+            true => open::ready(view, definition, &after, given.now, Start::Again)?,
             false => Change::RetryScheduled { step, due: at },
         });
         return Ok(Decision { changes, payloads });
@@ -180,6 +189,16 @@ pub(super) fn after_failure(
     changes.extend(rest.changes);
     payloads.extend(rest.payloads);
     Ok(Decision { changes, payloads })
+}
+
+/// Gives a step's state with its times moved by the pauses since, as they count for it.
+fn awake(state: &StepState, gate: &Gate, now: Time) -> StepState {
+    let still = Span(gate.stood_still_ms(now).saturating_sub(state.paused_ms));
+    StepState {
+        first_ready_at: state.first_ready_at.map(|at| at.after(still)),
+        give_up_at: state.gives_up_at(gate, now),
+        ..state.clone()
+    }
 }
 
 /// Fails a step for good without an attempt of its own.
@@ -206,8 +225,10 @@ fn policy(
     let message = truncate(&failure.message, MESSAGE_BYTES_MAX);
     let failed =
         Change::StepFailed { step: step.clone(), class: failure.class, message: message.clone() };
-    if definition.finally {
-        return Ok(failed.into());
+    match definition.part() {
+        Part::Main => {}
+        Part::Undo => return Ok(undo::failed(view, definition, &message, given).into()),
+        Part::Finally => return Ok(failed.into()),
     }
     let reason = match failure.class {
         FailureClass::Lost => HoldReason::WorkerDied,

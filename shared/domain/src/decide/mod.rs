@@ -10,6 +10,7 @@ mod complete;
 mod effect;
 mod end_attempt;
 mod open;
+mod pause;
 mod round;
 mod stop;
 mod stop_attempt;
@@ -176,6 +177,16 @@ pub enum Command {
         /// In the asker's words.
         reason: Option<String>,
     },
+    /// Let nothing new start, and let the task's clocks stand still.
+    Pause {
+        /// In the asker's words.
+        reason: Option<String>,
+    },
+    /// End every pause of the task.
+    Resume {
+        /// In the asker's words.
+        reason: Option<String>,
+    },
     /// Note that index entries of an ended task are gone.
     EntriesCleared,
 }
@@ -225,7 +236,11 @@ pub fn hint(command: &Command) -> Vec<Key> {
             keys = vec![Key::Header, Key::Ahead];
         }
         Command::Submit(_) => keys.truncate(1),
-        Command::OpenRoots | Command::Stop { .. } | Command::EntriesCleared => {}
+        Command::OpenRoots
+        | Command::Stop { .. }
+        | Command::Pause { .. }
+        | Command::Resume { .. }
+        | Command::EntriesCleared => {}
         Command::Verify { .. } | Command::Advance { .. } => keys.push(Key::Meta),
         Command::ReleaseStep { step, .. } | Command::TellDependents { step } => {
             keys.extend([Key::Definition(step.clone()), Key::Step(step.clone())]);
@@ -305,6 +320,8 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
         Command::StopAttempt { step, attempt, reason } => {
             stop_attempt::decide(view, step, *attempt, reason.as_deref(), given)
         }
+        Command::Pause { reason } => pause::pause(view, reason.as_deref(), given),
+        Command::Resume { reason } => pause::resume(view, reason.as_deref()),
         Command::EntriesCleared => Ok(match view.header()?.uncleared {
             true => Change::EntriesCleared.into(),
             false => Decision::nothing(),

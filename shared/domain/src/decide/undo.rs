@@ -11,9 +11,12 @@ use serde_json::Value;
 use super::{Decision, Given};
 use crate::digest::RecordsDigest;
 use crate::event::Change;
+use crate::hold::{HeldEffect, Hold, HoldReason};
 use crate::ids::StepId;
 use crate::plan::{StepPlan, UndoPlan, Uses};
-use crate::record::{Definition, Ending, Key, Landing, Phase, Record, StopMode, UndoOf};
+use crate::record::{
+    Definition, Ending, Key, Landing, Phase, Record, StopMode, UndoOf, effect_key,
+};
 use crate::refusal::Halt;
 use crate::time::{Span, Time};
 use crate::view::View;
@@ -48,6 +51,21 @@ pub(super) fn next(view: &View, ending: Ending, given: &Given) -> Result<Option<
     }
     changes.push(Change::UndoAdded { step, landing: number, definitions_sha256 });
     Ok(Some(Decision { changes, payloads }))
+}
+
+/// Holds a run that has failed for good: what it should have undone stands, and a person says
+/// what becomes of it.
+pub(super) fn failed(view: &View, run: &Definition, message: &str, given: &Given) -> Change {
+    let step = run.plan.id.clone();
+    let Some(of) = &run.undo_of else {
+        let hold = Hold::new(HoldReason::UndoFailed, message, given.now);
+        return Change::StepHeld { step, hold };
+    };
+    let key = effect_key(view.task(), &of.step, &of.name, of.generation);
+    let message = format!("effect `{}` of step `{}` is not undone: {message}", of.name, of.step);
+    let effect = HeldEffect { name: of.name.clone(), key, request_sha256: None };
+    let hold = Hold::new(HoldReason::UndoFailed, message, given.now);
+    Change::StepHeld { step, hold: Hold { effect: Some(effect), ..hold } }
 }
 
 /// Begins the allowance, or begins it anew.

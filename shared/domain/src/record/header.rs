@@ -5,9 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{LIST_CHUNK, Part, is_zero, is_zero_u64};
-use crate::hold::Hold;
+use crate::hold::{Hold, HoldReason};
 use crate::ids::Principal;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// The states of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -181,6 +181,9 @@ pub struct Header {
     /// Holds of the task itself (they stand in the gate).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub task_holds: u32,
+    /// True while the task is paused: its deadline does not strike.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// Settled steps by how they settled.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub succeeded: u32,
@@ -270,6 +273,7 @@ impl Header {
             waiting: 0,
             blocked: 0,
             task_holds: 0,
+            paused: false,
             succeeded: 0,
             failed: 0,
             skipped: 0,
@@ -396,15 +400,44 @@ pub struct Gate {
     /// When the last of them ended; queue times count from then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_at: Option<Time>,
+    /// While the task is paused: since when its clocks stand still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_at: Option<Time>,
+    /// How long its clocks have stood still in pauses that are over, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero_u64")]
+    pub paused_ms: u64,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { epoch: 1, closed: false, stop: None, holds: Vec::new(), released_at: None }
+        Self {
+            epoch: 1,
+            closed: false,
+            stop: None,
+            holds: Vec::new(),
+            released_at: None,
+            paused_at: None,
+            paused_ms: 0,
+        }
     }
 }
 
 impl Gate {
+    /// Gives how long the task's clocks have stood still up to now, in milliseconds.
+    pub fn stood_still_ms(&self, now: Time) -> u64 {
+        let still = self.paused_at.map_or(0, |since| now.since(since).0);
+        self.paused_ms.saturating_add(still)
+    }
+
+    /// Lets the clocks run on if no pause is left.
+    pub fn thaw(&mut self, now: Time) -> Option<Span> {
+        let paused = self.holds.iter().any(|hold| hold.reason == HoldReason::Paused);
+        let still = self.paused_at.filter(|_| !paused).map(|since| now.since(since))?;
+        self.paused_at = None;
+        self.paused_ms = self.paused_ms.saturating_add(still.0);
+        Some(still)
+    }
+
     /// True if attempts of the plan's steps are to end: unless a stop lets them finish.
     pub fn ends_attempts(&self) -> bool {
         let drains = self.stop.as_ref().is_some_and(|stop| stop.mode == StopMode::Drain);

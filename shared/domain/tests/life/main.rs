@@ -5,5 +5,7 @@ mod attempts;
 mod effects;
 mod endings;
 mod model;
+mod pauses;
 mod properties;
 mod scenarios;
+mod stops;

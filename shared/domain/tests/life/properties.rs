@@ -10,7 +10,9 @@ use standfast_domain::ids::StepId;
 use standfast_domain::index::{TIMERS, TimerEntry, WORK};
 use standfast_domain::outcome::{FailureClass, Outcome};
 use standfast_domain::plan::StepPlan;
-use standfast_domain::record::{EffectClass, Key, MAIN_EFFECT, NotLanded, Payload, Record};
+use standfast_domain::record::{
+    EffectClass, Key, MAIN_EFFECT, NotLanded, Payload, Record, StopMode,
+};
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
 
@@ -136,7 +138,12 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
             let answer = answers[usize::from(deed.how % 4)];
             answered(Some(pick(&held, deed.which)?.0), answer)
         }
-        38 if deed.how.is_multiple_of(8) => Command::Stop { reason: None },
+        38 if deed.how.is_multiple_of(4) => {
+            let mode = StopMode::ALL[usize::from(deed.which) % StopMode::ALL.len()];
+            Command::Stop { reason: None, mode }
+        }
+        38 if deed.how % 4 == 1 => Command::Pause { reason: None },
+        38 if deed.how % 4 == 2 => Command::Resume { reason: None },
         38 => Command::HandBack { at: pick(&past.attempts, deed.which)?, why: String::new() },
         _ => claim_command(&format!("s{}", deed.which % 12), worker),
     })

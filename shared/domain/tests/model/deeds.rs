@@ -5,7 +5,7 @@ use standfast_domain::hold::Answer;
 use standfast_domain::ids::{StepId, WorkerId};
 use standfast_domain::index::{TIMERS, TimerEntry, WORK, parse_ready_member};
 use standfast_domain::outcome::{EffectEnd, Failure, Outcome, Success};
-use standfast_domain::record::{Claim, Key, NotLanded, Payload, Phase, Record, Status};
+use standfast_domain::record::{Claim, Key, NotLanded, Payload, Phase, Record, Status, StopMode};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{Span, Time};
 use standfast_domain::view::{Attempt, View};
@@ -194,7 +194,11 @@ impl Setting {
             }
             Deed::Stop => {
                 next.left.stops -= 1;
-                let _ = self.execute(&mut next, PERSON, &Command::Stop { reason: None });
+                let _ = self.execute(
+                    &mut next,
+                    PERSON,
+                    &Command::Stop { reason: None, mode: StopMode::Halt },
+                );
             }
         }
         next

@@ -73,7 +73,8 @@ fn patient(setting: &Setting, state: &State) -> Option<Deed> {
         return Some(fire(due));
     }
     let starts = |step: &StepId| match state.header().phase {
-        Phase::Main => state.gate().holds.is_empty() && !setting.is_finally(step),
+        Phase::Main => state.gate().holds.is_empty() && !setting.is_of_the_end(step),
+        Phase::Undoing { .. } => step.undone().is_some(),
         Phase::Finally { .. } => setting.is_finally(step),
         Phase::Closing { .. } | Phase::Ended { .. } => false,
     };

@@ -120,7 +120,7 @@ impl Setting {
             Some(Record::Header(header)) => header.phase != Phase::Main,
             _ => false,
         };
-        match (stopped || ending) && !self.is_finally(step) {
+        match (stopped || ending) && !self.is_of_the_end(step) {
             true => broken(Rule::Stops, format!("`{step}` starts")),
             false => Ok(()),
         }
@@ -165,14 +165,20 @@ impl Setting {
     /// True for entries that may be missing: of steps that will not start any more.
     fn excused(&self, state: &State, (index, member): &Entry) -> bool {
         let header = state.header();
-        let starts = matches!(header.phase, Phase::Main | Phase::Finally { .. });
+        let starts = !matches!(header.phase, Phase::Closing { .. } | Phase::Ended { .. });
         let finally = &self.submission.plan.finally;
-        let of_plan = !finally.iter().any(|step| member.ends_with(&format!("|{}", step.id)));
+        let of_plan = !member.contains("~undo-")
+            && !finally.iter().any(|step| member.ends_with(&format!("|{}", step.id)));
         let ready = index.starts_with("ready:");
         let of_the_end =
             index.starts_with("state:") || index == "tasks" || member.ends_with("|remove");
         let unstarted = ready && (!starts || (header.phase != Phase::Main && of_plan));
         unstarted || (header.state.is_final() && !of_the_end)
+    }
+
+    /// True for a step that runs once the task ends, whatever its end.
+    pub fn is_of_the_end(&self, step: &StepId) -> bool {
+        self.is_finally(step) || step.undone().is_some()
     }
 
     /// True for a step that runs at the task's end.
