@@ -37,6 +37,8 @@ impl Broker for Away {
         messages.iter().map(|_| Err(BrokerError::Unavailable("away".into()))).collect()
     }
 
+    fn tell(&self, _: Bytes) {}
+
     async fn subscribe(&self, _: Source, _: u16) -> Result<Box<dyn Subscription>, BrokerError> {
         Err(BrokerError::Unavailable("away".into()))
     }

@@ -6,5 +6,6 @@ mod disturbed;
 mod embedded;
 mod fleet;
 mod kill_resume;
+mod stops;
 mod tools;
 mod workers;

@@ -17,6 +17,27 @@ Examples:
   standfast list --state blocked
   standfast list --label team=tools --all --json")]
 pub struct ListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Tasks a page
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_LIMIT_MAX)))]
+    limit: Option<u32>,
+    /// Go on after the page that named this cursor
+    #[arg(long, conflicts_with = "all")]
+    cursor: Option<String>,
+    /// Show every page
+    #[arg(long)]
+    all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Which tasks are meant: those that match all of it.
+#[derive(Args, Clone, Debug)]
+pub struct FilterArgs {
     /// Only tasks in this state
     #[arg(long, value_enum)]
     state: Option<State>,
@@ -35,20 +56,22 @@ pub struct ListArgs {
     /// Only tasks accepted before this time
     #[arg(long, value_name = "TIME")]
     created_before: Option<String>,
-    /// Tasks a page
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_LIMIT_MAX)))]
-    limit: Option<u32>,
-    /// Go on after the page that named this cursor
-    #[arg(long, conflicts_with = "all")]
-    cursor: Option<String>,
-    /// Show every page
-    #[arg(long)]
-    all: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    place: Place,
+}
+
+impl FilterArgs {
+    /// Gives the filters of a list, with a page's size.
+    pub fn query(self, limit: Option<u32>) -> TaskQuery {
+        TaskQuery {
+            state: self.state.map(TaskState::from),
+            kind: self.kind,
+            owner: self.owner,
+            labels: self.labels,
+            created_after: self.created_after,
+            created_before: self.created_before,
+            limit,
+            cursor: None,
+        }
+    }
 }
 
 /// A task's state, as it is typed.
@@ -87,16 +110,8 @@ fn label(text: &str) -> Result<(String, String), String> {
 /// Lists one page, or all of them one after the other.
 pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
     let connection = connect(&args.place, Missing::Refuse).await?;
-    let mut query = TaskQuery {
-        state: args.state.map(TaskState::from),
-        kind: args.kind,
-        owner: args.owner,
-        labels: args.labels,
-        created_after: args.created_after,
-        created_before: args.created_before,
-        limit: args.limit.or(args.all.then_some(PAGE_LIMIT_MAX)),
-        cursor: args.cursor,
-    };
+    let mut query = args.filter.query(args.limit.or(args.all.then_some(PAGE_LIMIT_MAX)));
+    query.cursor = args.cursor;
     let mut page = connection.client.list(&query).await?;
     while args.all
         && let Some(cursor) = page.next_cursor.take()

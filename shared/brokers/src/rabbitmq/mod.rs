@@ -6,6 +6,7 @@
 
 mod connection;
 mod consumer;
+mod control;
 mod counters;
 mod probe;
 mod publisher;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
@@ -30,6 +32,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use self::connection::{Keeper, Link, channel, goodbye};
 use self::consumer::{Context, Faults};
+use self::control::Teller;
 use self::counters::Counts;
 use self::probe::Product;
 use self::publisher::{Outgoing, Publisher, Sent};
@@ -62,6 +65,7 @@ pub struct RabbitBroker {
     settings: Arc<RabbitSettings>,
     publisher: Publisher,
     pulse: Pulse,
+    teller: Teller,
     publishing: Link,
     consuming: Link,
     counts: Arc<Counts>,
@@ -86,6 +90,7 @@ impl RabbitBroker {
         let broker = Self {
             publisher: Publisher::start(publishing.clone(), counts.clone()),
             pulse: Pulse::start(settings.clone(), publishing.clone()),
+            teller: Teller::start(settings.names.clone(), publishing.clone()),
             settings,
             publishing,
             consuming,
@@ -261,6 +266,10 @@ impl Broker for RabbitBroker {
             self.retry_returned(&messages, &mut sent, deadline).await;
         }
         sent.into_iter().zip(&messages).map(|(sent, message)| verdict(sent, message)).collect()
+    }
+
+    fn tell(&self, body: Bytes) {
+        self.teller.tell(body);
     }
 
     async fn subscribe(
