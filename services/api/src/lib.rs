@@ -29,6 +29,7 @@ mod steps;
 mod stops;
 mod task_effects;
 mod tasks;
+mod waiting;
 mod waits;
 mod workers;
 

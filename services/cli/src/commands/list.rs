@@ -1,6 +1,7 @@
 //! `standfast list`: tasks, newest first.
 
 use clap::{Args, ValueEnum};
+use standfast_domain::time::Span;
 use standfast_protocol::limits::PAGE_LIMIT_MAX;
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskState};
 
@@ -15,6 +16,7 @@ use crate::show::tasks;
 #[command(after_help = "\
 Examples:
   standfast list --state blocked
+  standfast list --waiting failures --older 1h
   standfast list --label team=tools --all --json")]
 pub struct ListArgs {
     /// Only tasks in this state
@@ -29,6 +31,12 @@ pub struct ListArgs {
     /// Only tasks with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
+    /// Only tasks with an open hold, of this reason if one is named; the longest wait first
+    #[arg(long, value_name = "REASON", num_args = 0..=1, default_missing_value = "any")]
+    waiting: Option<String>,
+    /// With --waiting: only what has waited so long, such as 30m, 1h or 2d
+    #[arg(long, value_name = "SPAN", requires = "waiting", value_parser = span)]
+    older: Option<u64>,
     /// Only tasks accepted at or after this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     created_after: Option<String>,
@@ -84,14 +92,22 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+fn span(text: &str) -> Result<u64, String> {
+    let span = Span::parse(text).ok_or("expected a span such as `30m`, `1h` or `2d`")?;
+    Ok(span.0)
+}
+
 /// Lists one page, or all of them one after the other.
 pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
     let connection = connect(&args.place, Missing::Refuse).await?;
+    let waiting = args.waiting.is_some();
     let mut query = TaskQuery {
         state: args.state.map(TaskState::from),
         kind: args.kind,
         owner: args.owner,
         labels: args.labels,
+        waiting: args.waiting,
+        older_ms: args.older,
         created_after: args.created_after,
         created_before: args.created_before,
         limit: args.limit.or(args.all.then_some(PAGE_LIMIT_MAX)),
@@ -107,18 +123,21 @@ pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
         page.next_cursor = next.next_cursor;
     }
     connection.close().await;
-    print(&page, args.json)?;
+    print(&page, waiting, args.json)?;
     Ok(Exit::Completed)
 }
 
-fn print(page: &TaskPage, json: bool) -> Result<(), Failure> {
+fn print(page: &TaskPage, waiting: bool, json: bool) -> Result<(), Failure> {
     if json {
         return look::json(page);
     }
     if page.tasks.is_empty() {
         look::note("no such tasks");
     }
-    look::lines(tasks::table(&page.tasks, &Look::of_stdout()))?;
+    look::lines(match waiting {
+        true => tasks::waiting(&page.tasks, &Look::of_stdout()),
+        false => tasks::table(&page.tasks, &Look::of_stdout()),
+    })?;
     if let Some(cursor) = &page.next_cursor {
         look::note(&format!("there are more: --cursor {cursor}, or --all"));
     }
