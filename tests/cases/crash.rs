@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde_json::{Value, json};
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::commit::{Commit, CommitAnswer, Home, Scope, StoredRecord};

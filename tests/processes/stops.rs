@@ -71,7 +71,7 @@ async fn a_stop_reaches_a_running_attempt_without_any_heartbeat() {
     for _ in 0..stops {
         let task = client.submit(stubborn(&own)).await.unwrap().id;
         starts(&own, &task, 1).await;
-        let request = StopRequest { mode: StopMode::Halt, ..StopRequest::default() };
+        let request = StopRequest { mode: StopMode::Halt, reason: None, digest: None };
         client.stop(&task, &request).await.unwrap();
         let answered = now();
         spans.push((told(&own, &task, 1).await - answered) * 1_000.0);
@@ -138,7 +138,10 @@ async fn a_stopped_attempt_is_told_at_once_and_the_next_one_starts() {
 
     let step = client.step(&task, "only").await.unwrap();
     assert_eq!((step.state, step.charged), (StepState::Running, 0));
-    client.stop(&task, &StopRequest { mode: StopMode::Halt, ..StopRequest::default() }).await.unwrap();
+    client
+        .stop(&task, &StopRequest { mode: StopMode::Halt, reason: None, digest: None })
+        .await
+        .unwrap();
     told(&own, &task, 2).await;
     assert_eq!(own.ended(&task).await.state, TaskState::Cancelled);
     let refused = client.stop_attempt(&task, "only", 2, &request).await.unwrap_err();

@@ -31,6 +31,7 @@ mod steps;
 mod stops;
 mod task_effects;
 mod tasks;
+mod waiting;
 mod waits;
 mod workers;
 

@@ -32,20 +32,20 @@ use crate::auth::Caller;
 use crate::cursor::List;
 use crate::problems::Fail;
 use crate::reads::{self, Base};
-use crate::{Api, present};
+use crate::{Api, present, waiting};
 
 /// Candidates that one page looks at: rare tasks behind a common filter come in short pages.
-const CANDIDATES_MAX: usize = 2_000;
+pub(crate) const CANDIDATES_MAX: usize = 2_000;
 /// Step records that one page reads for counts and holds; a page ends early beyond that.
-const STEPS_MAX: usize = 5_000;
+pub(crate) const STEPS_MAX: usize = 5_000;
 
 /// What is listed.
 pub(crate) struct Filter {
-    query: TaskQuery,
+    pub query: TaskQuery,
     /// Members at or below this are older than `created_after`.
-    after: String,
+    pub after: String,
     /// Members at or above this are not older than `created_before`.
-    before: Option<String>,
+    pub before: Option<String>,
     /// The list as its cursors know it.
     pub list: List,
 }
@@ -58,6 +58,9 @@ pub(crate) struct Filter {
         ("kind" = Option<String>, Query, description = "of this kind"),
         ("owner" = Option<String>, Query, description = "of this owner"),
         ("label" = Option<Vec<String>>, Query, description = "`key=value`; may be repeated"),
+        ("waiting" = Option<String>, Query,
+            description = "with an open hold: `any`, or a reason; the longest wait first"),
+        ("older_ms" = Option<u64>, Query, description = "with `waiting`: held at least so long"),
         ("created_after" = Option<String>, Query, description = "accepted at or after this time"),
         ("created_before" = Option<String>, Query, description = "accepted before this time"),
         ("limit" = Option<u32>, Query, description = "tasks a page, 1 to 200"),
@@ -75,6 +78,9 @@ pub(crate) async fn list(
     let query = TaskQuery::from_pairs(pairs.0).map_err(bad_query)?;
     let (limit, cursor) = (query.page_limit() as usize, query.cursor.clone());
     let filter = Filter::new(query, &json!("tasks"), "?")?;
+    if filter.query.waiting.is_some() {
+        return Ok(Json(waiting::list(&api, &caller, &filter, limit).await?));
+    }
     let place = cursor.map(|cursor| filter.list.place(&cursor)).transpose()?;
     let (bases, last) = page(&api, &caller, &filter, place, limit).await?;
     let mut surveys = reads::survey(api.engine(), bases).await?;
@@ -103,14 +109,19 @@ impl Filter {
         };
         let after = bound("created_after", &query.created_after).unwrap_or_default();
         let before = bound("created_before", &query.created_before);
+        if query.older_ms.is_some() && query.waiting.is_none() {
+            let message = "only with `waiting`".to_owned();
+            faults.push(Fault { pointer: format!("{place}older_ms"), message });
+        }
         if !faults.is_empty() {
             return Err(bad_query(faults));
         }
         let mut labels = query.labels.clone();
         labels.sort();
         let state = query.state.map(|state| state.as_str());
-        let list = List::new(&json!([what, state, query.kind, query.owner, labels, after, before]));
-        Ok(Self { query, after, before, list })
+        let waits = (&query.waiting, query.older_ms);
+        let known = json!([what, state, query.kind, query.owner, labels, after, before, waits]);
+        Ok(Self { query, after, before, list: List::new(&known) })
     }
 }
 
@@ -136,7 +147,7 @@ pub(crate) async fn page(
     Ok((page.bases, last))
 }
 
-fn bad_query(faults: Vec<Fault>) -> Fail {
+pub(crate) fn bad_query(faults: Vec<Fault>) -> Fail {
     let each = faults.iter().map(|fault| format!("{}: {}", fault.pointer, fault.message));
     let detail = each.collect::<Vec<_>>().join("; ");
     Fail::invalid(detail).with_errors(faults)
@@ -281,7 +292,7 @@ async fn candidates(api: &Api, members: &[String]) -> Result<Vec<Option<Base>>, 
 }
 
 /// Checks all filters against what is stored now.
-fn matches(filter: &Filter, base: &Base) -> bool {
+pub(crate) fn matches(filter: &Filter, base: &Base) -> bool {
     let query = &filter.query;
     let state = present::task::state(base.header.state);
     query.state.is_none_or(|wanted| wanted == state)

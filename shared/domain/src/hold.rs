@@ -62,6 +62,18 @@ pub enum Answer {
 }
 
 impl HoldReason {
+    /// All reasons.
+    pub const ALL: [Self; 8] = [
+        Self::Timer,
+        Self::Paused,
+        Self::Failures,
+        Self::WorkerDied,
+        Self::Verification,
+        Self::UncertainEffect,
+        Self::EffectChanged,
+        Self::UndoFailed,
+    ];
+
     /// Gives the word used everywhere.
     pub fn as_str(self) -> &'static str {
         match self {

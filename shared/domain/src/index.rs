@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::decide::TimerKind;
 use crate::evolve::header_todo;
+use crate::hold::{Hold, HoldReason};
 use crate::ids::{Queue, StepId, TaskId};
 use crate::record::{Header, Key, Meta, Phase, Record, Status, StepState};
 use crate::time::{Span, Time};
@@ -128,6 +129,28 @@ pub fn parse_outbox_member(member: &str) -> Option<(Time, TaskId, String)> {
     Some((Time(time.parse().ok()?), TaskId::parse(task).ok()?, id.to_owned()))
 }
 
+/// Gives the index of open holds of a reason.
+pub fn held_index(reason: HoldReason) -> String {
+    format!("held:{reason}")
+}
+
+/// Writes a member of the index of a reason: since when a step, or the task itself, is held.
+pub fn held_member(since: Time, task: &TaskId, step: Option<&StepId>) -> String {
+    let step = step.map_or("", StepId::as_str);
+    format!("{}{SEPARATOR}{task}{SEPARATOR}{step}", time_key(since))
+}
+
+/// Reads a member of the index of a reason.
+pub fn parse_held_member(member: &str) -> Option<(Time, TaskId, Option<StepId>)> {
+    let (time, rest) = member.split_once(SEPARATOR)?;
+    let (task, step) = parse_step_member(rest)?;
+    Some((Time(time.parse().ok()?), task, step))
+}
+
+fn held(task: &TaskId, step: Option<&StepId>, hold: &Hold) -> Entry {
+    (held_index(hold.reason), held_member(hold.since, task, step))
+}
+
 /// Gives all entries that a record stands for. A step with a claim stands in no ready index;
 /// the claim's own change takes care of that (see [`crate::stage`]).
 pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
@@ -157,8 +180,8 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
                 entries.insert((OUTBOX.to_owned(), outbox_member(outgoing.at, task, id)));
             }
         }
-        Record::Gate(_)
-        | Record::Names(_)
+        Record::Gate(gate) => entries.extend(gate.holds.iter().map(|hold| held(task, None, hold))),
+        Record::Names(_)
         | Record::Definition(_)
         | Record::Dependents(_)
         | Record::Value(_)
@@ -227,6 +250,7 @@ fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut B
         Status::Ready { .. } => {}
         Status::Retrying { at } => timer(task, own.clone(), TimerKind::Retry, *at, entries),
         Status::Held { hold } => {
+            entries.insert(held(task, Some(step), hold));
             if let Some(due) = hold.due.max(state.look_at.filter(|_| hold.due.is_some())) {
                 timer(task, own.clone(), TimerKind::Hold, due, entries);
             }
@@ -267,6 +291,8 @@ mod tests {
         assert_eq!(parse_step_member(&member), Some((task.clone(), Some(step))));
         let member = outbox_member(Time(4), &task, "a1");
         assert_eq!(parse_outbox_member(&member), Some((Time(4), task.clone(), "a1".to_owned())));
+        let member = held_member(Time(5), &task, None);
+        assert_eq!(parse_held_member(&member), Some((Time(5), task.clone(), None)));
         assert_eq!(parse_task_member(&task_member(Time(9), &task)), Some((Time(9), task)));
     }
 }

@@ -48,8 +48,7 @@ impl StopFilter {
             labels: self.labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
             created_after: self.created_after.clone(),
             created_before: self.created_before.clone(),
-            limit: None,
-            cursor: None,
+            ..TaskQuery::default()
         }
     }
 }

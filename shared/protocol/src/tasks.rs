@@ -352,6 +352,10 @@ pub struct TaskQuery {
     pub owner: Option<String>,
     /// With all of these labels; `label=team=tools` in the query.
     pub labels: Vec<(String, String)>,
+    /// With an open hold: `any`, or one of this reason. Then the longest wait comes first.
+    pub waiting: Option<String>,
+    /// With `waiting`: held for at least this long, in milliseconds.
+    pub older_ms: Option<u64>,
     /// Accepted at or after this time (RFC 3339, any offset).
     pub created_after: Option<String>,
     /// Accepted before this time.
@@ -396,6 +400,11 @@ impl TaskQuery {
                 self.labels.push((key.to_owned(), value.to_owned()));
                 Ok(())
             }
+            "waiting" => once(&mut self.waiting, value),
+            "older_ms" => {
+                let older = value.parse().map_err(|_| "expected whole milliseconds")?;
+                once(&mut self.older_ms, older)
+            }
             "created_after" => once(&mut self.created_after, value),
             "created_before" => once(&mut self.created_before, value),
             "limit" => {
@@ -418,6 +427,8 @@ impl TaskQuery {
         for (key, value) in &self.labels {
             add("label", Some(format!("{key}={value}")));
         }
+        add("waiting", self.waiting.clone());
+        add("older_ms", self.older_ms.map(|older| older.to_string()));
         add("created_after", self.created_after.clone());
         add("created_before", self.created_before.clone());
         add("limit", self.limit.map(|limit| limit.to_string()));
@@ -477,6 +488,8 @@ mod tests {
         let query = TaskQuery {
             state: Some(TaskState::Blocked),
             labels: vec![("team".into(), "a=b".into()), ("x".into(), String::new())],
+            waiting: Some("failures".into()),
+            older_ms: Some(60_000),
             limit: Some(200),
             ..TaskQuery::default()
         };
