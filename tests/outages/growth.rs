@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::json;
+use standfast_tests::fleet::Process;
 use standfast_tests::processes::Installation;
 use standfast_tests::wait;
 
-use crate::fleet::{Process, noted, started, wait_for};
+use crate::ledger::{noted, started, wait_for};
 
 /// Times that all connections to Redis are cut.
 const CUTS: usize = 100;
@@ -48,7 +49,7 @@ async fn cut_connections_and_clients_that_went_leave_no_file_open_and_no_script(
         own.redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
         // Each process has connected anew once it answers; the scheduler never rests anyway.
         let process = &processes[cut % processes.len()];
-        wait::until("a process to answer", async || process.ready().await.0.then_some(())).await;
+        wait::until("a process to answer", async || process.ready().await.ok()).await;
     }
     let url = format!("{}/v1/tasks/{task}/events", own.url());
     let follow = || async {

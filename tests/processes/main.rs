@@ -4,7 +4,7 @@
 mod attempts;
 mod disturbed;
 mod embedded;
-mod fleet;
 mod kill_resume;
+mod queues;
 mod tools;
 mod workers;
