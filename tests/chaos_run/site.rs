@@ -56,14 +56,8 @@ impl Site {
         for (name, queue) in
             [("d-1", "default"), ("d-2", "default"), ("r-1", "research"), ("r-2", "research")]
         {
-            let words = [
-                "worker",
-                "--queue",
-                queue,
-                "--concurrency",
-                "4",
-                "--allow-private-addresses",
-            ];
+            let words =
+                ["worker", "--queue", queue, "--concurrency", "4", "--allow-private-addresses"];
             add("worker", &format!("worker-{name}"), &words, &[("STANDFAST_GRACE", "5s")]);
         }
         Self { members, own, node, urls, worker_token }
