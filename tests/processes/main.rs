@@ -7,4 +7,5 @@ mod embedded;
 mod kill_resume;
 mod queues;
 mod tools;
+mod uncertain;
 mod workers;
