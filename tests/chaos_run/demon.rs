@@ -74,7 +74,7 @@ impl Demon {
             self.look().await;
             if Instant::now() >= next {
                 self.strike().await;
-                next = Instant::now() + Duration::from_millis(500 + self.draw.below(4_000));
+                next = Instant::now() + Duration::from_millis(300 + self.draw.below(3_500));
             }
             wait::pass(TICK).await;
         }
@@ -102,8 +102,11 @@ impl Demon {
 
     /// Draws a process that is up.
     fn victim(&mut self) -> Option<usize> {
-        let number = self.draw.below(self.states.len() as u64) as usize;
-        matches!(self.states[number], State::Up).then_some(number)
+        let up = |state: &State| matches!(state, State::Up);
+        let up: Vec<usize> =
+            (0..).zip(&self.states).filter(|(_, state)| up(state)).map(|(n, _)| n).collect();
+        let drawn = self.draw.below(u64::MAX) as usize;
+        (!up.is_empty()).then(|| up[drawn % up.len()])
     }
 
     fn later(&mut self, millis: u64) -> Instant {
@@ -232,6 +235,10 @@ impl Demon {
         let ended = self.site.members[number].running().0.try_wait().unwrap();
         let state = match &self.states[number] {
             State::Up => match ended {
+                Some(_) if self.site.members[number].found_no_service() => {
+                    self.count("ended at its start without store or broker");
+                    State::Down(now)
+                }
                 Some(status) => {
                     self.load.blame(format!("{kind} {number} ended by itself: {status}"));
                     State::Down(now)

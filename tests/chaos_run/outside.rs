@@ -104,7 +104,7 @@ fn drawn(seed: u64, number: usize) -> (bool, Answer) {
         11..15 => (false, Answer::Close),
         15..19 => (false, Answer::Status(429)),
         19..21 => (false, Answer::Status(409)),
-        21..31 => (true, Answer::After(Box::pin(tokio::time::sleep(slow)), 201)),
+        21..45 => (true, Answer::After(Box::pin(tokio::time::sleep(slow)), 201)),
         _ => (true, Answer::Status(201)),
     }
 }

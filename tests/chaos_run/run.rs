@@ -18,9 +18,9 @@ use crate::people;
 use crate::site::{Is, Site};
 
 /// Publishers over HTTP.
-const PUBLISHERS: u64 = 3;
+const PUBLISHERS: u64 = 4;
 /// What each publisher waits between two tasks.
-const PAUSE: Duration = Duration::from_millis(2_000);
+const PAUSE: Duration = Duration::from_millis(1_500);
 /// How long the rest may take once everything is back: some effects may be settled only 40 s
 /// after their intent, and a task has up to six in a row.
 const REST_MAX: Duration = Duration::from_secs(480);

@@ -107,6 +107,17 @@ impl Member {
         }
     }
 
+    /// True if it has ended because what it needs was not there when it started: then its
+    /// supervisor starts it again.
+    pub fn found_no_service(&self) -> bool {
+        let log = match &self.process {
+            Is::Ours(process) => process.log(),
+            Is::Outside(_) => return false,
+        };
+        let mut last = log.lines().rev().take(2);
+        last.any(|line| line.contains("see what is missing: standfast doctor"))
+    }
+
     /// Sends a signal by name.
     pub fn signal(&mut self, name: &str) {
         let pid = self.running().0.id().to_string();
