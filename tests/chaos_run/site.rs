@@ -114,8 +114,8 @@ impl Member {
             Is::Ours(process) => process.log(),
             Is::Outside(_) => return false,
         };
-        let mut last = log.lines().rev().take(2);
-        last.any(|line| line.contains("see what is missing: standfast doctor"))
+        let mut last = log.lines().rev().take(3);
+        last.any(|line| line.starts_with("standfast: failed to reach the "))
     }
 
     /// Sends a signal by name.

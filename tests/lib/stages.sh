@@ -90,7 +90,7 @@ stage_scripts() {
         return
     fi
     # Parsed rather than compiled, which would leave __pycache__ in the tree.
-    find examples -name '*.py' -print0 |
+    find examples tests -name '*.py' -print0 |
         xargs -0 python3 -c 'import ast, sys
 for path in sys.argv[1:]:
     ast.parse(open(path, encoding="utf-8").read(), path)'

@@ -6,6 +6,7 @@ mod disturbed;
 mod embedded;
 mod kill_resume;
 mod queues;
+mod starts;
 mod tools;
 mod uncertain;
 mod workers;
