@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::StreamExt;
 use standfast_protocol::events::{EventQuery, EventView};
 use standfast_protocol::tasks::{TaskState, TaskView};
 use standfast_sdk::Client;
@@ -9,6 +10,9 @@ use standfast_sdk::Client;
 use crate::load::{Load, Sent};
 use crate::plans::CHAIN_OUTPUT;
 use crate::site::Site;
+
+/// Tasks that are read at a time.
+const AT_ONCE: usize = 8;
 
 /// Where a step stands: task and step, and the round.
 type Place = (String, u64);
@@ -38,7 +42,11 @@ pub async fn judge(load: &Load, site: &Site, views: &[TaskView], counts: &mut Co
     let by_task: BTreeMap<&str, &Sent> =
         sent.values().filter_map(|sent| Some((sent.task.as_deref()?, sent))).collect();
     let mut settled: BTreeMap<Place, u64> = BTreeMap::new();
-    for view in views {
+    let read = views.iter().map(|view| async move {
+        (view, events(client, &view.id).await, client.verify(&view.id).await)
+    });
+    let mut read = futures::stream::iter(read).buffered(AT_ONCE);
+    while let Some((view, events, verified)) = read.next().await {
         *counts.states.entry(view.state.as_str()).or_default() += 1;
         let stopped = by_task.get(view.id.as_str()).is_some_and(|sent| sent.stop);
         match view.state {
@@ -47,19 +55,20 @@ pub async fn judge(load: &Load, site: &Site, views: &[TaskView], counts: &mut Co
             _ if !view.state.is_ended() => {} // it is stuck, which was said
             other => load.blame(format!("{} is {other}: {:?}", view.id, view.failure)),
         }
-        for event in events(client, &view.id).await {
+        for event in events {
             counts.events += 1;
             let number = |name: &str| event.data[name].as_u64().unwrap_or_default();
-            let place = || (format!("{}/{}", view.id, event.step.as_deref().unwrap_or("")), 0);
             match event.kind.as_str() {
                 "step_succeeded" => {
-                    settled.insert((place().0, number("round")), number("attempt"));
+                    let step = event.step.as_deref().unwrap_or_default();
+                    let place = (format!("{}/{step}", view.id), number("round"));
+                    settled.insert(place, number("attempt"));
                 }
                 "attempt_failed" if event.data["class"] == "lost" => counts.lost_attempts += 1,
                 _ => {}
             }
         }
-        match client.verify(&view.id).await {
+        match verified {
             Ok(report) if report.ok => {}
             Ok(report) => {
                 counts.unverified += 1;
