@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use standfast_tests::binary::Draw;
 use standfast_tests::outside::{Answer, Outside, header};
+use standfast_tests::wait;
 
 /// One order, under a name of its own.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +105,7 @@ fn drawn(seed: u64, number: usize) -> (bool, Answer) {
         11..15 => (false, Answer::Close),
         15..19 => (false, Answer::Status(429)),
         19..21 => (false, Answer::Status(409)),
-        21..45 => (true, Answer::After(Box::pin(tokio::time::sleep(slow)), 201)),
+        21..45 => (true, Answer::After(Box::pin(wait::pass(slow)), 201)),
         _ => (true, Answer::Status(201)),
     }
 }

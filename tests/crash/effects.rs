@@ -194,7 +194,8 @@ async fn ended(own: &Installation, task: &str, sent: impl Fn() -> bool) -> bool 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_effect_is_what_its_class_promises_wherever_its_worker_dies() {
-    let cases: Vec<&Case> = OTHERS.iter().rev().chain(&IRREVERSIBLE).collect(); // the slow ones first
+    // The slow ones first: a check waits until the request before it must be over.
+    let cases: Vec<&Case> = OTHERS.iter().rev().chain(&IRREVERSIBLE).collect();
     let mut own = Installation::start_synced(&amqp_url(), CLAIM).await;
     own.queues = cases.iter().map(|case| case.name()).collect();
     let world = World::open(own.path().join("orders")).await;
