@@ -96,6 +96,7 @@ impl PrivateRabbit {
             .env("RABBITMQ_ENABLED_PLUGINS_FILE", path.join("enabled_plugins"))
             .env("RABBITMQ_GENERATED_CONFIG_DIR", path.join("generated"))
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
+            .env("ERL_CRASH_DUMP", path.join("crash.dump"))
             .stdin(Stdio::null());
         command
     }
