@@ -83,6 +83,8 @@ stage_scripts() {
         echo .ci/run
         echo tests/run
         echo tests/mutants
+        echo tests/chaos
+        echo tests/growth
         find tests/lib examples -name '*.sh'
     )
     if ! command -v python3 >/dev/null; then
