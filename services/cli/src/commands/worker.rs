@@ -79,8 +79,8 @@ pub fn claim_length(text: &str) -> Result<Span, String> {
 /// Works until told to end.
 pub async fn execute(args: WorkerArgs) -> Result<Exit, Failure> {
     let wait = Some(BROKER_WAIT);
-    let mut process =
-        Process::start(&args.installation, wait, args.allow_private_addresses).await?;
+    let started = Process::start(&args.installation, wait, args.allow_private_addresses).await?;
+    let Some(mut process) = started else { return Ok(Exit::Completed) };
     let parts = &process.parts;
     reap_orphans(&parts.installation.id);
     let attempts = args.attempts.unwrap_or_else(|| std::env::temp_dir().join("standfast-attempts"));

@@ -30,7 +30,7 @@ use standfast_engine::ports::{
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
-use self::connection::{Keeper, Link, channel, goodbye};
+use self::connection::{Keeper, Link, Pauses, channel, goodbye};
 use self::consumer::{Context, Faults};
 use self::control::Teller;
 use self::counters::Counts;
@@ -100,12 +100,31 @@ impl RabbitBroker {
             _keepers: [publish_keeper, consume_keeper],
         };
         if let Some(wait) = wait {
-            let deadline = Instant::now() + wait;
-            broker.publishing.settled(deadline).await?;
-            broker.consuming.settled(deadline).await?;
-            broker.declare_base(deadline).await?;
+            broker.begin(Instant::now() + wait).await?;
         }
         Ok(broker)
+    }
+
+    /// Waits for the connections and declares what all share. What breaks off in the midst of
+    /// it has what is left of the time to come back.
+    async fn begin(&self, deadline: Instant) -> Result<(), BrokerError> {
+        let mut pauses = Pauses::new();
+        loop {
+            let begun = self.begin_once(deadline).await;
+            let refused = self.publishing.is_refused() || self.consuming.is_refused();
+            let lost = matches!(begun, Err(BrokerError::Unavailable(_))) && !refused;
+            let again = Instant::now() + pauses.next();
+            if !lost || again >= deadline {
+                return begun;
+            }
+            tokio::time::sleep_until(again).await;
+        }
+    }
+
+    async fn begin_once(&self, deadline: Instant) -> Result<(), BrokerError> {
+        self.publishing.settled(deadline).await?;
+        self.consuming.settled(deadline).await?;
+        self.declare_base(deadline).await
     }
 
     /// Gives the counts since the start, for metrics.
