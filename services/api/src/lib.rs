@@ -17,6 +17,7 @@ mod events;
 mod explain;
 mod extract;
 mod guard;
+mod hand_over;
 mod list;
 mod logs;
 mod openapi;

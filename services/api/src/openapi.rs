@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::workers;
 use crate::{
-    admin, answers, artifacts, claims, effects, events, explain, list, logs, puts, steps,
-    task_effects, tasks,
+    admin, answers, artifacts, claims, effects, events, explain, hand_over, list, logs, puts,
+    steps, task_effects, tasks,
 };
 
 #[derive(OpenApi)]
@@ -24,7 +24,7 @@ use crate::{
         license(name = "MIT OR Apache-2.0")
     ),
     paths(
-        tasks::submit, list::list, tasks::get, explain::explain, tasks::stop, tasks::verify,
+        tasks::submit, list::list, tasks::get, explain::explain, tasks::stop, hand_over::hand_over, tasks::verify,
         steps::list, steps::get, task_effects::effects, logs::log,
         artifacts::list, artifacts::download,
         events::events, answers::to_task, answers::to_step,

@@ -3,8 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    answer, api, artifacts, dead, dev, doctor, effects, events, explain, health, list, logs, plan,
-    run, scheduler, steps, stop, submit, token, verify, worker,
+    answer, api, artifacts, dead, dev, doctor, effects, events, explain, hand_over, health, list,
+    logs, plan, run, scheduler, steps, stop, submit, token, verify, worker,
 };
 
 /// Durable tasks for long-running agents: stopped, they stay stopped; resumed, they do nothing
@@ -44,6 +44,8 @@ pub enum Command {
     Answer(answer::AnswerArgs),
     /// Stop a task
     Stop(stop::StopArgs),
+    /// Give a task to another owner
+    HandOver(hand_over::HandOverArgs),
     /// Check a task's history against its records
     Verify(verify::VerifyArgs),
     /// Create, list and revoke tokens
@@ -68,7 +70,7 @@ pub enum Command {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["run", "submit", "plan"]),
     ("Look", &["list", "explain", "steps", "events", "effects", "logs", "artifacts"]),
-    ("Steer", &["answer", "stop"]),
+    ("Steer", &["answer", "stop", "hand-over"]),
     ("Serve", &["dev", "api", "scheduler", "worker"]),
     ("Operate", &["verify", "token", "dead", "doctor", "health"]),
 ];

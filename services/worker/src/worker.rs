@@ -500,6 +500,7 @@ fn reason(refusal: &Refusal) -> &'static str {
         | Refusal::Fenced { .. }
         | Refusal::NotApplicable { .. }
         | Refusal::Ended(_)
+        | Refusal::OwnerChanged(_)
         | Refusal::EndDecided(_)
         | Refusal::Effect { .. }
         | Refusal::Forbidden(_) => "refused",

@@ -23,6 +23,7 @@ pub use codec::Record;
 pub use definition::Definition;
 pub use definition::Dependent;
 pub use definition::Meta;
+pub use definition::Owner;
 pub use effect::EFFECTS_MAX;
 pub use effect::Effect;
 pub use effect::EffectClass;

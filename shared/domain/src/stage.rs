@@ -121,6 +121,7 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::TaskHeld { .. }
             | Change::TaskReleased { .. }
             | Change::HoldAnswered { .. }
+            | Change::HandedOver { .. }
             | Change::DeadlinePassed
             | Change::StopRequested { .. }
             | Change::TaskFailing { .. }

@@ -26,6 +26,8 @@ pub const TASK_ANSWERS: &str = "/v1/tasks/{id}/answers";
 pub const STEP_ANSWERS: &str = "/v1/tasks/{id}/steps/{step}/answers";
 /// Stops one task.
 pub const STOP: &str = "/v1/tasks/{id}/stop";
+/// Gives one task to another owner.
+pub const HAND_OVER: &str = "/v1/tasks/{id}/hand-over";
 /// Checks the history of one task.
 pub const VERIFY: &str = "/v1/tasks/{id}/verify";
 /// Announces a worker.

@@ -14,8 +14,8 @@ use standfast_protocol::logs::{LogPage, LogQuery};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::steps::{StepPage, StepQuery, StepView};
 use standfast_protocol::task_effects::{EffectPage, EffectQuery};
-use standfast_protocol::tasks::{StopRequest, Stopped, SubmitRequest, Submitted};
-use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskView};
+use standfast_protocol::tasks::{HandOverRequest, HandedOver, StopRequest, Stopped};
+use standfast_protocol::tasks::{SubmitRequest, Submitted, TaskPage, TaskQuery, TaskView};
 use standfast_protocol::verify::VerifyReport;
 
 use crate::checked_bytes::checked;
@@ -42,6 +42,13 @@ impl Client {
     pub fn patience(mut self, patience: Duration) -> Self {
         self.http.set_patience(patience);
         self
+    }
+
+    /// Acts for another principal with every call. For the person of the embedded mode alone:
+    /// other apis refuse it.
+    pub fn acting_as(mut self, principal: &str) -> Result<Self, Error> {
+        self.http.act_as(principal)?;
+        Ok(self)
     }
 
     /// Submits a plan under a key made here: repeated calls make several tasks, the repetitions
@@ -141,6 +148,16 @@ impl Client {
     /// Stops a task. Twice is once.
     pub async fn stop(&self, task: &str, request: &StopRequest) -> Result<Stopped, Error> {
         let call = self.http.call(Method::POST, &fill(paths::STOP, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Gives a task to another owner. Twice is once.
+    pub async fn hand_over(
+        &self,
+        task: &str,
+        request: &HandOverRequest,
+    ) -> Result<HandedOver, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::HAND_OVER, &[task])).json(request)?;
         self.http.fetch(call.repeat(Repeat::Freely)).await
     }
 

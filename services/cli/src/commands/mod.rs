@@ -3,12 +3,14 @@
 pub mod answer;
 pub mod api;
 pub mod artifacts;
+mod ceiling;
 pub mod dead;
 pub mod dev;
 pub mod doctor;
 pub mod effects;
 pub mod events;
 pub mod explain;
+pub mod hand_over;
 pub mod health;
 pub mod list;
 pub mod logs;
@@ -70,6 +72,7 @@ async fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Artifacts(args) => interruptible(artifacts::execute(args)).await,
         Command::Answer(args) => interruptible(answer::execute(args)).await,
         Command::Stop(args) => interruptible(stop::execute(args)).await,
+        Command::HandOver(args) => interruptible(hand_over::execute(args)).await,
         Command::Verify(args) => interruptible(verify::execute(args)).await,
         Command::Token(args) => interruptible(token::execute(args)).await,
         Command::Dead(args) => interruptible(dead::execute(args)).await,

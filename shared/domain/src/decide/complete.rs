@@ -248,6 +248,7 @@ fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) 
             added_by: Some(by.plan.id.clone()),
             redo: submit::redo_set(&within, step),
             templated: added.get(index).unwrap_or(&none).templated,
+            effects_allowed: by.effects_allowed.clone(),
         };
         let mut needs = then[index].needs.clone();
         if !needs.contains(&by.plan.id) {

@@ -9,6 +9,7 @@ mod claim;
 mod complete;
 mod effect;
 mod end_attempt;
+mod hand_over;
 mod open;
 mod round;
 mod stop;
@@ -162,6 +163,15 @@ pub enum Command {
         /// In the asker's words.
         reason: Option<String>,
     },
+    /// Give the task to another owner.
+    HandOver {
+        /// Who owned it when the asker was found to have the right.
+        from: Principal,
+        /// Who is to own it.
+        to: Principal,
+        /// In the asker's words.
+        reason: Option<String>,
+    },
     /// Note that index entries of an ended task are gone.
     EntriesCleared,
 }
@@ -213,6 +223,7 @@ pub fn hint(command: &Command) -> Vec<Key> {
         Command::Submit(_) => keys.truncate(1),
         Command::OpenRoots | Command::Stop { .. } | Command::EntriesCleared => {}
         Command::Verify { .. } | Command::Advance { .. } => keys.push(Key::Meta),
+        Command::HandOver { .. } => keys = vec![Key::Header, Key::Owner],
         Command::ReleaseStep { step, .. } | Command::TellDependents { step } => {
             keys.extend([Key::Definition(step.clone()), Key::Step(step.clone())]);
         }
@@ -286,6 +297,9 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
             answer::decide(view, step.as_ref(), &said, given)
         }
         Command::Stop { reason } => stop::decide(view, reason.clone()),
+        Command::HandOver { from, to, reason } => {
+            hand_over::decide(view, from, to, reason.as_deref())
+        }
         Command::EntriesCleared => Ok(match view.header()?.uncleared {
             true => Change::EntriesCleared.into(),
             false => Decision::nothing(),

@@ -46,6 +46,7 @@ fn definition(name: &str, dependents: &[&str]) -> (StepId, Definition) {
         added_by: None,
         redo: Vec::new(),
         templated: false,
+        effects_allowed: None,
     };
     (id(name), definition)
 }
