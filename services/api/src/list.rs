@@ -4,9 +4,10 @@
 //! shortest index that its filters name, from the cursor towards older tasks, over all
 //! partitions in one call. Whoever is not an admin sees few tasks of many: what it may see stands
 //! in two indexes for each of its names (itself and its groups), `owner:NAME` and `sees:NAME`,
-//! and a page walks those together unless a filter's index is shorter. Entries are hints: each candidate's records are read and all filters
-//! checked again. Members are unique and never change, so a task that exists throughout is
-//! given exactly once, whatever is created, removed or changes in between.
+//! and a page walks those together unless a filter's index is shorter. Entries are hints: each
+//! candidate's records are read and all filters checked again. Members are unique and never
+//! change, so a task that exists throughout is given exactly once, whatever is created, removed
+//! or changes in between.
 //!
 //! ```text
 //! partition 0   9 7 4 2 …     fetched: 9 7        merged, newest first: 9 8 7 6

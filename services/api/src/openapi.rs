@@ -24,7 +24,8 @@ use crate::{
         license(name = "MIT OR Apache-2.0")
     ),
     paths(
-        tasks::submit, list::list, tasks::get, explain::explain, tasks::stop, hand_over::hand_over, tasks::verify,
+        tasks::submit, list::list, tasks::get, explain::explain, tasks::stop,
+        hand_over::hand_over, tasks::verify,
         steps::list, steps::get, task_effects::effects, logs::log,
         artifacts::list, artifacts::download,
         events::events, answers::to_task, answers::to_step,
