@@ -12,7 +12,7 @@ use standfast_domain::record::{EffectClass, Key, Record, TaskState};
 use standfast_domain::refusal::Refusal;
 
 fn who(text: &str) -> Principal {
-    Principal::new(text).unwrap()
+    Principal::new(text).expect("a principal")
 }
 
 fn hand(world: &mut World, from: &str, to: &str) -> Result<bool, Refusal> {
