@@ -14,11 +14,9 @@ use standfast_protocol::paths;
 
 use crate::Api;
 use crate::answers::step_state;
-use crate::auth::Caller;
+use crate::auth::{On, needs};
 use crate::extract::{self, Place};
 use crate::problems::Fail;
-use crate::reads;
-use crate::stops;
 use crate::tasks::check_note;
 
 /// Stops an attempt that runs; the step is ready again at once, at no charge. A second stop of
@@ -33,13 +31,11 @@ use crate::tasks::check_note;
     responses((status = 200, body = AttemptStopped)))]
 pub(crate) async fn stop(
     State(api): State<Api>,
-    caller: Caller,
+    On { base, caller, .. }: On<needs::Operate>,
     place: Place,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<AttemptStopped>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
-    stops::demand(&caller, &base)?;
     let (step, attempt) = (place.step()?, place.attempt()?);
     let request: StopAttemptRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     check_note(request.reason.as_deref(), "/reason")?;

@@ -13,6 +13,7 @@ use futures::future::join_all;
 use serde_json::json;
 use standfast_domain::decide::Command;
 use standfast_domain::record::StopMode as Mode;
+use standfast_domain::rights::Right;
 use standfast_engine::EngineError;
 use standfast_protocol::bulk_stops::{
     CountStopsRequest, StopFilter, StopManyRequest, StopRefused, StopsCounted, StopsDone,
@@ -22,12 +23,12 @@ use standfast_protocol::paths;
 use standfast_protocol::problem::ProblemKind;
 
 use crate::Api;
-use crate::auth::Caller;
+use crate::auth::{By, Caller, needs};
 use crate::extract::{self, bad_parameter};
 use crate::list::{self, Filter};
 use crate::problems::Fail;
 use crate::reads::Base;
-use crate::stops::{self, mode};
+use crate::stops::mode;
 use crate::tasks::check_note;
 
 /// Tasks that one call stops: some tens of milliseconds of the store's time, and progress that
@@ -51,11 +52,10 @@ enum Fate {
     responses((status = 200, body = StopsCounted)))]
 pub(crate) async fn count(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::List>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<StopsCounted>, Fail> {
-    caller.demand_publisher()?;
     let request: CountStopsRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     let filter = filter(&request.filter, &json!(["count", request.mode]))?;
     let place = request.cursor.map(|cursor| filter.list.place(&cursor)).transpose()?;
@@ -78,11 +78,10 @@ pub(crate) async fn count(
     responses((status = 200, body = StopsDone)))]
 pub(crate) async fn stop(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::List>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<StopsDone>, Fail> {
-    caller.demand_publisher()?;
     let request: StopManyRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     check_note(request.reason.as_deref(), "/reason")?;
     let filter = filter(&request.filter, &json!(["stop", request.mode, request.expected]))?;
@@ -136,7 +135,7 @@ fn fate(caller: &Caller, base: Base, mode: Mode) -> Fate {
     if base.header.state.is_final() || known.is_some_and(|known| known >= mode) {
         return Fate::Nothing { already: known.is_some() };
     }
-    match stops::demand(caller, &base) {
+    match caller.demand_on(Right::Stop, &base) {
         Ok(()) => Fate::Stop(base),
         Err(fail) => Fate::Refused(StopRefused { id: base.task.to_string(), why: fail.detail() }),
     }

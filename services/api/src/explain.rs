@@ -11,8 +11,7 @@ use standfast_engine::EngineError;
 use standfast_protocol::explain::Explain;
 use standfast_protocol::paths;
 
-use crate::auth::Caller;
-use crate::extract::Place;
+use crate::auth::{On, needs};
 use crate::present::explain::{Facts, Stopping, explain as answer};
 use crate::problems::Fail;
 use crate::reads::{self, Survey};
@@ -31,11 +30,9 @@ const AHEAD_MAX: usize = 8;
     responses((status = 200, body = Explain)))]
 pub(crate) async fn explain(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    on: On<needs::View>,
 ) -> Result<Json<Explain>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
-    let survey = reads::survey_one(api.engine(), base).await?;
+    let survey = reads::survey_one(api.engine(), on.base).await?;
     let definitions = definitions(&api, &survey).await?;
     let artifacts = artifacts::all(&api, &survey.base).await?;
     let pending = first_pending(&api, &survey).await?;

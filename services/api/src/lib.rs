@@ -19,6 +19,7 @@ mod events;
 mod explain;
 mod extract;
 mod guard;
+mod hand_over;
 mod list;
 mod logs;
 mod openapi;

@@ -2,9 +2,12 @@
 //!
 //! Each index holds members `TIME|TASK`, the same for a task in every index. A page walks the
 //! shortest index that its filters name, from the cursor towards older tasks, over all
-//! partitions in one call. Entries are hints: each candidate's records are read and all filters
-//! checked again. Members are unique and never change, so a task that exists throughout is
-//! given exactly once, whatever is created, removed or changes in between.
+//! partitions in one call. Whoever is not an admin sees few tasks of many: what it may see stands
+//! in two indexes for each of its names (itself and its groups), `owner:NAME` and `sees:NAME`,
+//! and a page walks those together unless a filter's index is shorter. Entries are hints: each
+//! candidate's records are read and all filters checked again. Members are unique and never
+//! change, so a task that exists throughout is given exactly once, whatever is created, removed
+//! or changes in between.
 //!
 //! ```text
 //! partition 0   9 7 4 2 …     fetched: 9 7        merged, newest first: 9 8 7 6
@@ -20,7 +23,7 @@ use axum::http::Uri;
 use serde_json::{Value, json};
 use standfast_domain::commit::Home;
 use standfast_domain::ids::{Partition, TaskId};
-use standfast_domain::index::{TASKS, parse_task_member, time_key};
+use standfast_domain::index::{TASKS, owner_index, parse_task_member, sees_index, time_key};
 use standfast_domain::record::Key;
 use standfast_domain::time::Time;
 use standfast_engine::ports::{BATCH_MAX, Range};
@@ -28,12 +31,14 @@ use standfast_protocol::paths;
 use standfast_protocol::problem::Fault;
 use standfast_protocol::tasks::{TaskPage, TaskQuery};
 
-use crate::auth::Caller;
+use crate::auth::{By, Caller, needs};
 use crate::cursor::List;
 use crate::problems::Fail;
-use crate::reads::{self, Base};
+use crate::reads::{self, BASE_KEYS, Base};
 use crate::{Api, present, waiting};
 
+/// Ranges that one call reads: with the entries that each gives, some thousands.
+const RANGES_MAX: usize = 256;
 /// Candidates that one page looks at: rare tasks behind a common filter come in short pages.
 pub(crate) const CANDIDATES_MAX: usize = 2_000;
 /// Step records that one page reads for counts and holds; a page ends early beyond that.
@@ -69,10 +74,9 @@ pub(crate) struct Filter {
     responses((status = 200, body = TaskPage)))]
 pub(crate) async fn list(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::List>,
     uri: Uri,
 ) -> Result<Json<TaskPage>, Fail> {
-    caller.demand_publisher()?;
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(&uri)
         .map_err(|rejection| Fail::invalid(rejection.body_text()))?;
     let query = TaskQuery::from_pairs(pairs.0).map_err(bad_query)?;
@@ -141,9 +145,9 @@ pub(crate) async fn page(
         }
         None => filter.before.clone(),
     };
-    let index = shortest(api, &filter.query).await?;
+    let indexes = shortest(api, caller, &filter.query).await?;
     let mut page = Page { bases: Vec::new(), cost: 0, limit };
-    let last = fill(api, caller, filter, Walk { index, before }, &mut page).await?;
+    let last = fill(api, caller, filter, Walk { indexes, before }, &mut page).await?;
     Ok((page.bases, last))
 }
 
@@ -153,26 +157,49 @@ pub(crate) fn bad_query(faults: Vec<Fault>) -> Fail {
     Fail::invalid(detail).with_errors(faults)
 }
 
-/// Names the index with the fewest entries among those that the filters allow.
-async fn shortest(api: &Api, query: &TaskQuery) -> Result<String, Fail> {
-    let mut names = Vec::new();
-    names.extend(query.state.map(|state| format!("state:{state}")));
-    names.extend(query.kind.as_ref().map(|kind| format!("kind:{kind}")));
-    names.extend(query.owner.as_ref().map(|owner| format!("owner:{owner}")));
-    names.extend(query.labels.iter().map(|(name, value)| format!("label:{name}={value}")));
-    if names.len() < 2 {
-        return Ok(names.pop().unwrap_or_else(|| TASKS.to_owned()));
+/// Names the indexes to walk: of those that hold all that the filters and the caller's rights
+/// let through, the one with the fewest entries. What the caller sees stands in several.
+async fn shortest(api: &Api, caller: &Caller, query: &TaskQuery) -> Result<Vec<String>, Fail> {
+    let mut ways: Vec<Vec<String>> = Vec::new();
+    ways.extend(query.state.map(|state| vec![format!("state:{state}")]));
+    ways.extend(query.kind.as_ref().map(|kind| vec![format!("kind:{kind}")]));
+    ways.extend(query.owner.as_ref().map(|owner| vec![format!("owner:{owner}")]));
+    let of_label = |(name, value): &(String, String)| vec![format!("label:{name}={value}")];
+    ways.extend(query.labels.iter().map(of_label));
+    ways.extend(seen_in(caller));
+    if ways.len() < 2 {
+        return Ok(ways.pop().unwrap_or_else(|| vec![TASKS.to_owned()]));
     }
-    let mut best = None;
-    for name in names {
-        let homes: Vec<(Home, String)> =
-            Partition::all().map(|p| (Home::Partition(p), name.clone())).collect();
-        let total: u64 = api.engine().store().counts(&homes).await?.into_iter().sum();
+    let mut best: Option<(u64, Vec<String>)> = None;
+    for way in ways {
+        let total = entries(api, &way).await?;
         if best.as_ref().is_none_or(|(least, _)| total < *least) {
-            best = Some((total, name));
+            best = Some((total, way));
         }
     }
-    Ok(best.map_or_else(|| TASKS.to_owned(), |(_, name)| name))
+    Ok(best.map_or_else(Vec::new, |(_, way)| way))
+}
+
+/// Names the indexes that together hold all that the caller may see; none for those who may see
+/// everything.
+fn seen_in(caller: &Caller) -> Option<Vec<String>> {
+    if caller.is_admin() {
+        return None;
+    }
+    let names = caller.identity.names()?;
+    Some(names.into_iter().flat_map(|name| [owner_index(name), sees_index(name)]).collect())
+}
+
+/// Counts the entries of some indexes over all partitions.
+async fn entries(api: &Api, indexes: &[String]) -> Result<u64, Fail> {
+    let all = indexes.iter().flat_map(|index| {
+        Partition::all().map(move |partition| (Home::Partition(partition), index.clone()))
+    });
+    let mut total = 0;
+    for homes in all.collect::<Vec<_>>().chunks(BATCH_MAX) {
+        total += api.engine().store().counts(homes).await?.into_iter().sum::<u64>();
+    }
+    Ok(total)
 }
 
 struct Page {
@@ -195,7 +222,7 @@ impl Page {
 }
 
 struct Walk {
-    index: String,
+    indexes: Vec<String>,
     before: Option<String>,
 }
 
@@ -244,17 +271,19 @@ async fn round(
     limit: usize,
 ) -> Result<(Vec<String>, Option<String>), Fail> {
     let each = (limit / 16 + 4).min(BATCH_MAX);
-    let ranges: Vec<Range> = Partition::all()
-        .map(|partition| Range {
-            home: Home::Partition(partition),
-            index: walk.index.clone(),
-            after: filter.after.clone(),
-            before: walk.before.clone(),
-            limit: each,
-            reverse: true,
-        })
-        .collect();
-    let pages = api.engine().store().ranges(&ranges).await?;
+    let of = |index: &String, partition| Range {
+        home: Home::Partition(partition),
+        index: index.clone(),
+        after: filter.after.clone(),
+        before: walk.before.clone(),
+        limit: each,
+        reverse: true,
+    };
+    let all = walk.indexes.iter().flat_map(|index| Partition::all().map(move |p| of(index, p)));
+    let mut pages = Vec::new();
+    for ranges in all.collect::<Vec<Range>>().chunks(RANGES_MAX) {
+        pages.extend(api.engine().store().ranges(ranges).await?);
+    }
     Ok(merge(pages, each))
 }
 
@@ -268,6 +297,7 @@ fn merge(pages: Vec<Vec<String>>, each: usize) -> (Vec<String>, Option<String>) 
         members.retain(|member| member >= threshold);
     }
     members.sort_unstable_by(|a, b| b.cmp(a));
+    members.dedup(); // a task stands in the index of each who may see it
     (members, threshold)
 }
 
@@ -275,11 +305,8 @@ fn merge(pages: Vec<Vec<String>>, each: usize) -> (Vec<String>, Option<String>) 
 async fn candidates(api: &Api, members: &[String]) -> Result<Vec<Option<Base>>, Fail> {
     let parsed: Vec<Option<(Time, TaskId)>> =
         members.iter().map(|member| parse_task_member(member)).collect();
-    let wants: Vec<(TaskId, Vec<Key>)> = parsed
-        .iter()
-        .flatten()
-        .map(|(_, task)| (task.clone(), vec![Key::Header, Key::Gate, Key::Meta]))
-        .collect();
+    let wants: Vec<(TaskId, Vec<Key>)> =
+        parsed.iter().flatten().map(|(_, task)| (task.clone(), BASE_KEYS.to_vec())).collect();
     let mut found = reads::records(api.engine(), &wants).await?.into_iter();
     Ok(parsed
         .into_iter()
@@ -314,6 +341,13 @@ mod tests {
         let (members, more) = merge(pages(&[&["9", "7"], &["8", "6"], &["5"]]), 2);
         assert_eq!(members, ["9", "8", "7"]);
         assert_eq!(more.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn what_stands_in_several_indexes_is_given_once() {
+        let (members, more) = merge(pages(&[&["9", "7"], &["9", "8"], &["7"]]), 2);
+        assert_eq!(members, ["9", "8"]);
+        assert_eq!(more.as_deref(), Some("8"));
     }
 
     #[test]

@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::workers;
 use crate::{
-    admin, answers, artifacts, attempts, bulk_stops, claims, effects, events, explain, list, logs,
-    puts, steps, stops, task_effects, tasks,
+    admin, answers, artifacts, attempts, bulk_stops, claims, effects, events, explain, hand_over,
+    list, logs, puts, steps, stops, task_effects, tasks,
 };
 
 #[derive(OpenApi)]
@@ -25,7 +25,7 @@ use crate::{
     ),
     paths(
         tasks::submit, list::list, tasks::get, explain::explain,
-        tasks::pause, tasks::resume, tasks::verify,
+        tasks::pause, tasks::resume, hand_over::hand_over, tasks::verify,
         stops::plan, stops::stop, stops::settlement,
         steps::list, steps::get, task_effects::effects, logs::log,
         artifacts::list, artifacts::download,

@@ -13,7 +13,6 @@ use standfast_engine::{Engine, EngineError};
 use standfast_protocol::steps::{StepState as Word, WaitingFor};
 
 use crate::Api;
-use crate::auth::Caller;
 use crate::present;
 use crate::problems::Fail;
 
@@ -26,6 +25,7 @@ pub(crate) struct Base {
     pub task: TaskId,
     pub header: Header,
     pub gate: Gate,
+    /// What was submitted, with the owner of now.
     pub meta: Meta,
 }
 
@@ -108,7 +108,10 @@ pub(crate) async fn of_task(
 /// Takes the base of a task out of its records, if it exists.
 pub(crate) fn base(task: TaskId, records: &mut Records) -> Option<Base> {
     let Some(Record::Header(header)) = records.remove(&Key::Header) else { return None };
-    let Some(Record::Meta(meta)) = records.remove(&Key::Meta) else { return None };
+    let Some(Record::Meta(mut meta)) = records.remove(&Key::Meta) else { return None };
+    if let Some(Record::Owner(now)) = records.remove(&Key::Owner) {
+        meta.owner = now.owner;
+    }
     let gate = match records.remove(&Key::Gate) {
         Some(Record::Gate(gate)) => gate,
         _ => Gate::default(),
@@ -116,14 +119,13 @@ pub(crate) fn base(task: TaskId, records: &mut Records) -> Option<Base> {
     Some(Base { task, header, gate, meta: *meta })
 }
 
-/// Reads a task that the caller may see; to others it does not exist.
-pub(crate) async fn visible(api: &Api, caller: &Caller, task: TaskId) -> Result<Base, Fail> {
-    let keys = vec![Key::Header, Key::Gate, Key::Meta];
-    let mut found = of_task(api.engine(), &task, keys).await?;
-    match base(task.clone(), &mut found) {
-        Some(base) if caller.may_see(&base.meta) => Ok(base),
-        Some(_) | None => Err(Fail::not_found(format!("failed to find task {task}"))),
-    }
+/// The records that make a [`Base`].
+pub(crate) const BASE_KEYS: [Key; 4] = [Key::Header, Key::Gate, Key::Meta, Key::Owner];
+
+/// Reads a task, whoever asks: whether the caller may see it is for [`crate::auth::On`].
+pub(crate) async fn find(api: &Api, task: &TaskId) -> Result<Option<Base>, EngineError> {
+    let mut found = of_task(api.engine(), task, BASE_KEYS.to_vec()).await?;
+    Ok(base(task.clone(), &mut found))
 }
 
 /// Reads the definition of a step of a task; a step that the plan lacks is not found.

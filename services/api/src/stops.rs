@@ -14,10 +14,10 @@ use standfast_protocol::problem::ProblemKind;
 use standfast_protocol::stops::{DIGEST_CHARS_MIN, Settlement, StopPlan, StopPlanQuery};
 use standfast_protocol::tasks::{StopMode, StopRequest, Stopped};
 
-use crate::auth::Caller;
-use crate::extract::{self, Place, bad_parameter};
+use crate::auth::{On, needs};
+use crate::extract::{self, bad_parameter};
 use crate::problems::Fail;
-use crate::reads::{self, Base};
+use crate::reads::Base;
 use crate::tasks::check_note;
 use crate::{Api, present};
 
@@ -30,12 +30,10 @@ const DIGEST_CHARS: usize = 64;
     responses((status = 200, body = StopPlan)))]
 pub(crate) async fn plan(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, .. }: On<needs::View>,
     uri: Uri,
 ) -> Result<Json<StopPlan>, Fail> {
     let query: StopPlanQuery = extract::query(&uri)?;
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let plans = api.engine().stop_plans(&base.task, &[mode(query.mode)]).await?;
     let Some(planned) = plans.first() else {
         return Err(Fail::internal(&"one mode gave no plan"));
@@ -53,10 +51,8 @@ async fn shown(api: &Api, base: &Base, planned: &Planned) -> Result<StopPlan, Fa
     responses((status = 200, body = Settlement)))]
 pub(crate) async fn settlement(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, .. }: On<needs::View>,
 ) -> Result<Json<Settlement>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let settlement = api.engine().settlement(&base.task).await?;
     Ok(Json(present::stop::settlement(&base, api.engine().now().await?, &settlement)))
 }
@@ -68,13 +64,10 @@ pub(crate) async fn settlement(
     responses((status = 200, body = Stopped)))]
 pub(crate) async fn stop(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, caller, .. }: On<needs::Stop>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Stopped>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
-    demand(&caller, &base)?;
     let request: StopRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     check_note(request.reason.as_deref(), "/reason")?;
     let (mode, reason) = (mode(request.mode), request.reason);
@@ -138,11 +131,6 @@ async fn moved(api: &Api, base: &Base, planned: Option<Box<Planned>>) -> Result<
             Fail::new(kind, detail)
         }
     })
-}
-
-/// Demands the right to stop a task that the caller may see.
-pub(crate) fn demand(caller: &Caller, base: &Base) -> Result<(), Fail> {
-    caller.demand_act(&base.meta)
 }
 
 pub(crate) fn mode(mode: StopMode) -> Mode {

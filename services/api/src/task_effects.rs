@@ -15,9 +15,9 @@ use standfast_protocol::paths;
 use standfast_protocol::task_effects::{EffectPage, EffectQuery, EffectStanding, EffectView};
 
 use crate::Api;
-use crate::auth::Caller;
+use crate::auth::{On, needs};
 use crate::cursor::List;
-use crate::extract::{self, Place};
+use crate::extract;
 use crate::present::effect::{Exchanged, Seen, Touched, standing, view};
 use crate::present::explain::Outside;
 use crate::problems::Fail;
@@ -65,13 +65,11 @@ impl From {
     responses((status = 200, body = EffectPage)))]
 pub(crate) async fn effects(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, .. }: On<needs::View>,
     uri: Uri,
 ) -> Result<Json<EffectPage>, Fail> {
     let query: EffectQuery = extract::query(&uri)?;
     let limit = extract::page_limit(query.limit)?;
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let list = List::new(&json!(["effects", base.task]));
     let from = match &query.cursor {
         Some(cursor) => From::read(&list.place(cursor)?).ok_or_else(Fail::bad_cursor)?,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use standfast_domain::decide::Command;
 use standfast_domain::json::PLAN_BYTES_MAX;
 use standfast_domain::record::{Key, Record};
-use standfast_engine::submission::{self, prepare};
+use standfast_engine::submission::{self, prepare_within};
 use standfast_engine::verify;
 use standfast_protocol::headers::{IDEMPOTENCY_KEY, JSON, TRACEPARENT};
 use standfast_protocol::limits::{KEY_BYTES_MAX, NOTE_BYTES_MAX, REQUEST_BYTES_MAX};
@@ -21,9 +21,9 @@ use standfast_protocol::tasks::{
 };
 use standfast_protocol::verify::{VerifyFault, VerifyReport};
 
-use crate::auth::Caller;
-use crate::extract::{self, Place, bad_parameter};
-use crate::problems::{Fail, invalid_plan};
+use crate::auth::{By, On, needs};
+use crate::extract::{self, bad_parameter};
+use crate::problems::{Fail, unfit_plan};
 use crate::{Api, present, reads};
 
 /// Bytes that the envelope of a submission may add to its plan.
@@ -37,11 +37,10 @@ const TRACEPARENT_BYTES: usize = 55;
     responses((status = 201, body = Submitted), (status = 200, body = Submitted)))]
 pub(crate) async fn submit(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Submit>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Fail> {
-    caller.demand_publisher()?;
     extract::demand_type(&headers, JSON)?;
     let bytes_max = PLAN_BYTES_MAX + ENVELOPE_BYTES_MAX;
     let bytes = extract::bytes(&headers, body, bytes_max).await?;
@@ -61,12 +60,10 @@ pub(crate) async fn submit(
         traceparent: traceparent(&headers),
     };
     let retention = api.settings().retention;
-    let submission = api
-        .registry()
-        .check(|announced| prepare(submitted.clone(), retention, api.handlers(), announced))
-        .await?
-        .map_err(|faults| invalid_plan(&faults))?;
-    caller.demand_owner(submission.plan.owner.as_ref())?;
+    let (who, handlers) = (&caller.identity, api.handlers());
+    let check =
+        |announced: &_| prepare_within(who, submitted.clone(), retention, handlers, announced);
+    let submission = api.registry().check(check).await?.map_err(|unfit| unfit_plan(&unfit))?;
     let (id, created) = api.engine().submit(submission).await?;
     let header = reads::of_task(api.engine(), &id, vec![Key::Header]).await?;
     let state = match header.into_values().next() {
@@ -125,11 +122,9 @@ fn traceparent(headers: &HeaderMap) -> Option<String> {
     responses((status = 200, body = TaskView)))]
 pub(crate) async fn get(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    on: On<needs::View>,
 ) -> Result<Json<TaskView>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
-    let mut survey = reads::survey_one(api.engine(), base).await?;
+    let mut survey = reads::survey_one(api.engine(), on.base).await?;
     reads::find_waits(&api, std::slice::from_mut(&mut survey)).await?;
     Ok(Json(present::task::view(&survey)))
 }
@@ -140,12 +135,11 @@ pub(crate) async fn get(
     responses((status = 200, body = Paused)))]
 pub(crate) async fn pause(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    on: On<needs::Operate>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Paused>, Fail> {
-    set_paused(&api, &caller, &place, (&headers, body), |reason| Command::Pause { reason }).await
+    set_paused(&api, on, (&headers, body), |reason| Command::Pause { reason }).await
 }
 
 /// Ends every pause of a task. Twice is once.
@@ -154,29 +148,26 @@ pub(crate) async fn pause(
     responses((status = 200, body = Paused)))]
 pub(crate) async fn resume(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    on: On<needs::Operate>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Paused>, Fail> {
-    set_paused(&api, &caller, &place, (&headers, body), |reason| Command::Resume { reason }).await
+    set_paused(&api, on, (&headers, body), |reason| Command::Resume { reason }).await
 }
 
 async fn set_paused(
     api: &Api,
-    caller: &Caller,
-    place: &Place,
+    On { base, caller, .. }: On<needs::Operate>,
     (headers, body): (&HeaderMap, Body),
     command: fn(Option<String>) -> Command,
 ) -> Result<Json<Paused>, Fail> {
-    let base = reads::visible(api, caller, place.task()?).await?;
-    caller.demand_act(&base.meta)?;
     let request: PauseRequest = extract::json(headers, body, REQUEST_BYTES_MAX).await?;
     check_note(request.reason.as_deref(), "/reason")?;
     let actor = caller.principal().clone();
     let command = command(request.reason);
     api.engine().execute(&base.task, command, actor, Vec::new()).await?;
-    let base = reads::visible(api, caller, base.task).await?;
+    let gone = || Fail::not_found(format!("failed to find task {}", base.task));
+    let base = reads::find(api, &base.task).await?.ok_or_else(gone)?;
     let survey = reads::survey_one(api.engine(), base).await?;
     Ok(Json(Paused {
         id: survey.base.task.to_string(),
@@ -205,10 +196,8 @@ pub(crate) fn check_note(note: Option<&str>, pointer: &str) -> Result<(), Fail> 
     responses((status = 200, body = VerifyReport)))]
 pub(crate) async fn verify(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, .. }: On<needs::View>,
 ) -> Result<Json<VerifyReport>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let report = verify::verify(api.engine(), &base.task).await?;
     let fault = report.fault.map(|message| VerifyFault {
         sequence: report.sequence,

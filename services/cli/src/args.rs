@@ -3,8 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    answer, api, artifacts, attempt, dead, dev, doctor, effects, events, explain, health, list,
-    logs, pause, plan, run, scheduler, steps, stop, submit, token, verify, worker,
+    answer, api, artifacts, attempt, dead, dev, doctor, effects, events, explain, hand_over,
+    health, list, logs, pause, plan, run, scheduler, steps, stop, submit, token, verify, worker,
 };
 
 /// Durable tasks for long-running agents: stopped, they stay stopped; resumed, they do nothing
@@ -50,6 +50,8 @@ pub enum Command {
     Stop(stop::StopArgs),
     /// Stop one attempt, so that another one starts
     Attempt(attempt::AttemptArgs),
+    /// Give a task to another owner
+    HandOver(hand_over::HandOverArgs),
     /// Check a task's history against its records
     Verify(verify::VerifyArgs),
     /// Create, list and revoke tokens
@@ -74,7 +76,7 @@ pub enum Command {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["run", "submit", "plan"]),
     ("Look", &["list", "explain", "steps", "events", "effects", "logs", "artifacts"]),
-    ("Steer", &["answer", "pause", "resume", "stop", "attempt"]),
+    ("Steer", &["answer", "pause", "resume", "stop", "attempt", "hand-over"]),
     ("Serve", &["dev", "api", "scheduler", "worker"]),
     ("Operate", &["verify", "token", "dead", "doctor", "health"]),
 ];

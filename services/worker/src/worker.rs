@@ -512,6 +512,7 @@ fn reason(refusal: &Refusal) -> &'static str {
         | Refusal::NotApplicable { .. }
         | Refusal::Ended(_)
         | Refusal::Ending(_)
+        | Refusal::OwnerChanged(_)
         | Refusal::EndDecided(_)
         | Refusal::Stopped
         | Refusal::NotStopped

@@ -323,6 +323,16 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
     },
+    /// The task has another owner.
+    HandedOver {
+        /// Who owned it.
+        from: Principal,
+        /// Who owns it now.
+        to: Principal,
+        /// In the words of who handed it over.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// The deadline has passed.
     DeadlinePassed,
     /// A stop was asked for.

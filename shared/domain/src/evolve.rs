@@ -4,6 +4,7 @@
 //! the change touches is not known, so a decision and its evolution ask for the same records.
 
 mod effects;
+mod owner;
 
 use crate::event::{Change, Event};
 use crate::hold::{Hold, HoldClass, HoldReason};
@@ -107,6 +108,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::TaskHeld { hold } => task_held(view, at, hold),
         Change::TaskReleased { reason, by } => task_released(view, at, *reason, by.as_ref()),
         Change::HoldAnswered { .. } => Ok(()), // a fact; what follows from it has its own events
+        Change::HandedOver { to, .. } => owner::handed_over(view, to),
         Change::DeadlinePassed => view.edit_header(|header| header.deadline_at = None),
         Change::StopRequested { .. } => stop_requested(view, event),
         Change::StopStrengthened { mode, .. } => view.edit_gate(|gate| {
@@ -145,6 +147,7 @@ fn task_submitted(view: &mut View, at: Time, steps: u32, sha256: &str) -> Result
     let finally_open = u32::try_from(meta.finally.len()).expect("fewer than the limit of steps");
     let header = Header::new(at, sha256, steps, finally_open, deadline_at);
     view.put(Key::Header, Some(Record::Header(header)))?;
+    owner::born(view)?;
     if view.get(&Key::Ahead)?.is_some() {
         view.put(Key::Ahead, None)?; // and with it the timer that would clean up
     }

@@ -273,6 +273,11 @@ impl Principal {
         Self("service:standfast".to_owned())
     }
 
+    /// True for a group: it is named in plans and stands for its members, but never acts.
+    pub fn is_group(&self) -> bool {
+        self.0.starts_with("group:")
+    }
+
     /// Gives `kind:name` as text.
     pub fn as_str(&self) -> &str {
         &self.0

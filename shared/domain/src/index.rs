@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use crate::decide::TimerKind;
 use crate::evolve::header_todo;
 use crate::hold::{Hold, HoldReason};
-use crate::ids::{Queue, StepId, TaskId};
-use crate::record::{Header, Key, Meta, Phase, Record, Status, StepState};
+use crate::ids::{Principal, Queue, StepId, TaskId};
+use crate::record::{Header, Key, Meta, Owner, Phase, Record, Status, StepState};
 use crate::time::{Span, Time};
 
 /// The index of what comes due.
@@ -36,6 +36,16 @@ pub type Entry = (String, String);
 /// Gives the index of ready steps of a queue.
 pub fn ready_index(queue: &Queue) -> String {
     format!("ready:{queue}")
+}
+
+/// Gives the index of what a principal owns.
+pub fn owner_index(owner: &Principal) -> String {
+    format!("owner:{owner}")
+}
+
+/// Gives the index of what a principal sees without owning it.
+pub fn sees_index(principal: &Principal) -> String {
+    format!("sees:{principal}")
 }
 
 /// Writes a time so that text order is time order: 15 digits, never negative.
@@ -158,6 +168,7 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
     match record {
         Record::Header(header) => header_entries(task, header, &mut entries),
         Record::Meta(meta) => meta_entries(task, meta, &mut entries),
+        Record::Owner(owner) => owner_entries(task, owner, &mut entries),
         Record::Step(state) => {
             if let Key::Step(step) = key {
                 step_entries(task, step, state, &mut entries);
@@ -225,9 +236,20 @@ fn meta_entries(task: &TaskId, meta: &Meta, entries: &mut BTreeSet<Entry>) {
     let member = task_member(meta.created_at, task);
     entries.insert((TASKS.to_owned(), member.clone()));
     entries.insert((format!("kind:{}", meta.kind), member.clone()));
-    entries.insert((format!("owner:{}", meta.owner), member.clone()));
+    for named in meta.operators.iter().chain(&meta.approvers).chain(&meta.viewers) {
+        entries.insert((sees_index(named), member.clone()));
+    }
     for (name, value) in &meta.labels {
         entries.insert((format!("label:{name}={value}"), member.clone()));
+    }
+}
+
+/// A task's owner finds it under its own name; so does who submitted it and owns it no more.
+fn owner_entries(task: &TaskId, owner: &Owner, entries: &mut BTreeSet<Entry>) {
+    let member = task_member(owner.created_at, task);
+    entries.insert((owner_index(&owner.owner), member.clone()));
+    if owner.submitted_by != owner.owner {
+        entries.insert((sees_index(&owner.submitted_by), member));
     }
 }
 

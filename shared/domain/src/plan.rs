@@ -47,6 +47,8 @@ pub struct Plan {
     pub viewers: Vec<Principal>,
     /// Who may act on it besides the owner.
     pub operators: Vec<Principal>,
+    /// Who decides its approvals.
+    pub approvers: Vec<Principal>,
     /// Names and values to filter by.
     pub labels: BTreeMap<String, String>,
     /// The author's key: the same key and body give the same task.

@@ -23,6 +23,7 @@ pub use codec::Record;
 pub use definition::Definition;
 pub use definition::Dependent;
 pub use definition::Meta;
+pub use definition::Owner;
 pub use definition::Part;
 pub use definition::UndoOf;
 pub use effect::EFFECTS_MAX;

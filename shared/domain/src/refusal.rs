@@ -1,7 +1,7 @@
 //! Why a command is not carried out. A refusal changes nothing and names what to do.
 
 use crate::hold::{Answer, HoldReason};
-use crate::ids::{StepId, TaskId};
+use crate::ids::{Principal, StepId, TaskId};
 use crate::plan::Fault;
 use crate::record::{Ending, TaskState};
 
@@ -82,6 +82,9 @@ pub enum Refusal {
     /// How the task ends is decided, and its `finally` steps run.
     #[error("stop the task: its end is decided, it will be {0} once its `finally` steps are done")]
     EndDecided(Ending),
+    /// Somebody else owns the task by now.
+    #[error("hand over the task: {0} owns it now")]
+    OwnerChanged(Principal),
     /// The actor lacks the right to a task that it may see.
     #[error("do this: it needs to be {0}")]
     Forbidden(&'static str),

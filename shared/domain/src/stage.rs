@@ -138,6 +138,7 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::TaskHeld { .. }
             | Change::TaskReleased { .. }
             | Change::HoldAnswered { .. }
+            | Change::HandedOver { .. }
             | Change::DeadlinePassed
             | Change::StopRequested { plan_sha256: None, .. }
             | Change::StopStrengthened { .. }

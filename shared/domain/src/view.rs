@@ -8,8 +8,8 @@ use crate::commit::CommitId;
 use crate::ids::{StepId, TaskId};
 use crate::outcome::Artifact;
 use crate::record::{
-    Claim, Definition, Dependent, Effects, Gate, Header, Key, Landing, Meta, Payload, Record,
-    StepState,
+    Claim, Definition, Dependent, Effects, Gate, Header, Key, Landing, Meta, Owner, Payload,
+    Record, StepState,
 };
 use crate::refusal::{Halt, Refusal};
 
@@ -159,6 +159,14 @@ impl View {
         match self.get(&Key::Meta)? {
             Some(Record::Meta(meta)) => Ok(meta),
             _ => Err(Refusal::NoTask(self.task.clone()).into()),
+        }
+    }
+
+    /// Gives who owns the task.
+    pub fn owner(&self) -> Result<Owner, Halt> {
+        match self.get(&Key::Owner)? {
+            Some(Record::Owner(owner)) => Ok(owner.clone()),
+            _ => Ok(Owner::first(self.meta()?)),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
+use standfast_domain::ceiling::Ceiling;
 use standfast_domain::commit::{Commit, Guard, Home, Scope};
 use standfast_domain::decide::{Addition, Command};
 use standfast_domain::ids::{
@@ -24,7 +25,7 @@ use crate::blobs::Blobs;
 use crate::effects::{DeclaredEffect, Told, relaxed};
 use crate::ports::{Load, Range, StoreError};
 use crate::registry::Registry;
-use crate::submission::{Handlers, prepare_added};
+use crate::submission::{Grown, Handlers, prepare_added};
 use crate::{Engine, EngineError, resolve};
 
 /// How long a claim lasts unless renewed; a heartbeat comes each third of it.
@@ -463,12 +464,13 @@ impl Claims {
         }
         let handlers = &*self.handlers;
         let meta = self.engine.read(task, &[Key::Meta]).await?.remove(&Key::Meta).flatten();
-        let plan_dir = matches!(meta, Some(Record::Meta(meta)) if meta.plan_dir.is_some());
-        let prepared = self
-            .registry
-            .check(|announced| prepare_added(then, step, plan_dir, handlers, announced))
-            .await?;
-        let mut prepared = prepared;
+        let (plan_dir, ceiling) = match meta {
+            Some(Record::Meta(meta)) => (meta.plan_dir.is_some(), meta.ceiling),
+            _ => (false, Ceiling::default()),
+        };
+        let of = Grown { by: step.clone(), plan_dir, ceiling };
+        let check = |announced: &_| prepare_added(then, &of, handlers, announced);
+        let mut prepared = self.registry.check(check).await?;
         if let Ok((steps, _)) = &prepared {
             let faults = relaxed(steps, "/then");
             if !faults.is_empty() && !self.engine.may_record_intents().await? {

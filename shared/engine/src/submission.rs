@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use standfast_domain::canonical::digest_hex;
+use standfast_domain::ceiling::{self, Ceiling};
 use standfast_domain::decide::{Addition, Submission};
 use standfast_domain::ids::{HandlerName, Principal, StepId};
 use standfast_domain::plan::{EffectPlan, Fault, Plan, StepPlan, UndoPlan, Uses, read};
 use standfast_domain::record::EffectClass;
+use standfast_domain::rights::Identity;
 use standfast_domain::time::Span;
 use standfast_expressions::{Expression, References, find_faults_and_references};
 
@@ -93,6 +95,7 @@ pub fn prepare(
         sha256,
         plan_dir: submitted.plan_dir,
         submitted_by: submitted.by,
+        ceiling: Ceiling::default(),
         idempotency_key: key,
         retention,
         templated,
@@ -103,18 +106,69 @@ pub fn prepare(
     })
 }
 
-/// Checks the steps that an outcome of `by` adds; `then` is the raw array.
+/// Why a body is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// All that is wrong with it, sorted by place.
+    pub faults: Vec<Fault>,
+    /// True if it is a good plan, and only beyond what its submitter may.
+    pub forbidden: bool,
+}
+
+/// Reads and checks a body, and holds it to what its submitter may; all faults at once.
+pub fn prepare_within(
+    who: &Identity,
+    submitted: Submitted,
+    retention: Span,
+    handlers: &dyn Handlers,
+    announced: &BTreeSet<String>,
+) -> Result<Submission, Unfit> {
+    let body = submitted.body.clone();
+    match prepare(submitted, retention, handlers, announced) {
+        Ok(submission) => {
+            let faults = ceiling::beyond(who, &submission.plan);
+            match faults.is_empty() {
+                true => Ok(Submission { ceiling: (*who.ceiling).clone(), ..submission }),
+                false => Err(unfit(faults, true)),
+            }
+        }
+        Err(mut faults) => {
+            faults.extend(ceiling::beyond(who, &read::read(&body).plan));
+            Err(unfit(faults, false))
+        }
+    }
+}
+
+fn unfit(mut faults: Vec<Fault>, forbidden: bool) -> Unfit {
+    faults.sort();
+    faults.dedup();
+    Unfit { faults, forbidden }
+}
+
+/// What is known of the task whose plan grows.
+#[derive(Clone, Debug)]
+pub struct Grown {
+    /// The step whose outcome adds others.
+    pub by: StepId,
+    /// True if the task has a plan file's folder.
+    pub plan_dir: bool,
+    /// What its submitter may not go beyond.
+    pub ceiling: Ceiling,
+}
+
+/// Checks the steps that an outcome adds; `then` is the raw array.
 pub fn prepare_added(
     then: &Value,
-    by: &StepId,
-    plan_dir: bool,
+    of: &Grown,
     handlers: &dyn Handlers,
     announced: &BTreeSet<String>,
 ) -> Result<(Vec<StepPlan>, Vec<Addition>), Vec<Fault>> {
     let (mut steps, mut faults) = read::read_added_steps(then, "/then");
-    let check = Check { handlers, announced, plan_dir, added_by: Some(by.clone()) };
+    let (plan_dir, added_by) = (of.plan_dir, Some(of.by.clone()));
+    let check = Check { handlers, announced, plan_dir, added_by };
     let additions = check.steps(&steps, "/then", &mut faults);
     check.effects(&mut steps, "/then", &mut faults);
+    faults.extend(of.ceiling.beyond(&steps, "/then"));
     if faults.is_empty() { Ok((steps, additions)) } else { Err(faults) }
 }
 

@@ -267,7 +267,7 @@ async fn add_definitions(
 
 /// True for records that the log gives whole.
 fn is_folded(key: &Key) -> bool {
-    matches!(key, Key::Header | Key::Gate | Key::Step(_) | Key::Effects(_))
+    matches!(key, Key::Header | Key::Gate | Key::Owner | Key::Step(_) | Key::Effects(_))
 }
 
 /// Compares what the log gives with what is stored, record by record.

@@ -38,6 +38,9 @@ pub const TOKEN_HEADER: &str = "standfast-token";
 pub const PROBLEM_HEADER: &str = "standfast-reason";
 /// Header with the routing key that a message in [`REJECTED_QUEUE`] was first sent with.
 pub const ROUTING_KEY_HEADER: &str = "standfast-routing-key";
+/// Header that proves who first sent a message in [`REJECTED_QUEUE`], so that it can be sent
+/// again in that one's name; made by the intake, and good for that message alone.
+pub const SENDER_HEADER: &str = "standfast-sender";
 /// Header with the W3C trace context.
 pub const TRACEPARENT_HEADER: &str = "traceparent";
 

@@ -40,6 +40,8 @@ pub const STOPS_COUNT: &str = "/v1/stops/count";
 pub const PAUSE: &str = "/v1/tasks/{id}/pause";
 /// Resumes one task.
 pub const RESUME: &str = "/v1/tasks/{id}/resume";
+/// Gives one task to another owner.
+pub const HAND_OVER: &str = "/v1/tasks/{id}/hand-over";
 /// Checks the history of one task.
 pub const VERIFY: &str = "/v1/tasks/{id}/verify";
 /// Announces a worker.

@@ -144,8 +144,17 @@ pub struct TaskView {
     /// something is in the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<WaitingFor>,
-    /// The principal who owns it; from the plan, by default who submitted it.
+    /// The principal who owns it now; at first from the plan, by default who submitted it.
     pub owner: String,
+    /// Who may act on it besides the owner; from the plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operators: Vec<String>,
+    /// Who decides its approvals; from the plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<String>,
+    /// Who may see it; from the plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub viewers: Vec<String>,
     /// Labels to find it by; from the plan.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -336,6 +345,28 @@ pub struct PauseView {
     pub since: String,
     /// Whether no attempt runs any more.
     pub drained: bool,
+}
+
+/// Body of a hand-over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HandOverRequest {
+    /// The principal who is to own the task, such as `user:ben` or `group:finance`.
+    pub to: String,
+    /// Why, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Answer to a hand-over. A second one to the same owner is answered like the first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HandedOver {
+    /// The task's id.
+    pub id: String,
+    /// Who owns it now.
+    pub owner: String,
+    /// Its state.
+    pub state: TaskState,
 }
 
 /// Filters of a list of tasks, as query parameters. A task must match all of them.

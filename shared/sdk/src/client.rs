@@ -18,6 +18,7 @@ use standfast_protocol::paths::{self, fill};
 use standfast_protocol::steps::{StepPage, StepQuery, StepView};
 use standfast_protocol::stops::{Settlement, StopPlan, StopPlanQuery};
 use standfast_protocol::task_effects::{EffectPage, EffectQuery};
+use standfast_protocol::tasks::{HandOverRequest, HandedOver};
 use standfast_protocol::tasks::{PauseRequest, Paused, StopRequest, Stopped};
 use standfast_protocol::tasks::{SubmitRequest, Submitted};
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskView};
@@ -47,6 +48,13 @@ impl Client {
     pub fn patience(mut self, patience: Duration) -> Self {
         self.http.set_patience(patience);
         self
+    }
+
+    /// Acts for another principal with every call. For the person of the embedded mode alone:
+    /// other apis refuse it.
+    pub fn acting_as(mut self, principal: &str) -> Result<Self, Error> {
+        self.http.act_as(principal)?;
+        Ok(self)
     }
 
     /// Submits a plan under a key made here: repeated calls make several tasks, the repetitions
@@ -195,6 +203,16 @@ impl Client {
     /// Ends every pause of a task. Twice is once.
     pub async fn resume(&self, task: &str, request: &PauseRequest) -> Result<Paused, Error> {
         let call = self.http.call(Method::POST, &fill(paths::RESUME, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Gives a task to another owner. Twice is once.
+    pub async fn hand_over(
+        &self,
+        task: &str,
+        request: &HandOverRequest,
+    ) -> Result<HandedOver, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::HAND_OVER, &[task])).json(request)?;
         self.http.fetch(call.repeat(Repeat::Freely)).await
     }
 

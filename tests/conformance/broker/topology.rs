@@ -11,7 +11,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use standfast_brokers::rabbitmq::{
-    Pick, REASON_HEADER, ROUTING_KEY_HEADER, RabbitBroker, RabbitSettings,
+    Pick, REASON_HEADER, ROUTING_KEY_HEADER, RabbitBroker, RabbitSettings, SENDER_HEADER,
 };
 use standfast_engine::ports::{Broker, BrokerError, Destination, Message, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -157,6 +157,8 @@ case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
             (REASON_HEADER.to_owned(), format!(r#"{{"type":"t{number}"}}"#)),
             (ROUTING_KEY_HEADER.to_owned(), "submit".to_owned()),
         ];
+        let proof = (SENDER_HEADER.to_owned(), "ab user:ana".to_owned());
+        rejected.headers.extend((number < 4).then_some(proof));
         publish_one(broker, rejected, BOUND).await.unwrap();
     }
     for _ in 0..3 {
@@ -172,11 +174,18 @@ case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
     assert_eq!(list[0].reason.as_deref(), Some(r#"{"type":"t0"}"#));
     assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(1));
     assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(0));
-    assert_eq!(broker.rejected_requeue(&Pick::All).await, Ok(4));
+    let refused = broker.rejected_requeue(&Pick::All).await.unwrap_err().to_string();
+    assert!(refused.contains("`k4` does not prove who sent it"), "{refused}");
     let mut intake = broker.subscribe(Source::Intake, 10).await.unwrap();
-    let mut again = take(&mut intake, 4).await;
+    let mut again = take(&mut intake, 3).await;
     again.sort();
-    assert_eq!(again, ["k0", "k1", "k2", "k4"]);
+    assert_eq!(again, ["k0", "k1", "k2"], "the others go all the same");
+    until("the one without a sender is back", BOUND, || async {
+        let list = broker.rejected_list(100).await.unwrap();
+        list.iter().filter_map(|message| message.message_id.as_deref()).eq(["k4"])
+    })
+    .await;
+    assert_eq!(broker.rejected_drop(&Pick::One("k4".to_owned())).await, Ok(1));
     assert_eq!(broker.rejected_list(100).await, Ok(Vec::new()));
 });
 

@@ -3,6 +3,7 @@
 use standfast_domain::hold::{Answer, Hold, HoldClass as Class, HoldReason};
 use standfast_domain::ids::StepId;
 use standfast_domain::record::MAIN_EFFECT;
+use standfast_domain::rights::{People, Right};
 use standfast_protocol::holds::{AnswerView, HeldEffectView, HoldClass, HoldView};
 
 use super::text::plain;
@@ -63,8 +64,8 @@ pub(crate) fn ends_by(base: &Base, reason: HoldReason) -> Vec<String> {
         | HoldReason::EffectChanged
         | HoldReason::UndoFailed => Vec::new(),
     };
-    by.push(base.meta.owner.to_string());
-    by.extend(base.meta.operators.iter().map(ToString::to_string));
+    let people = People::of(&base.meta.owner, &base.meta);
+    by.extend(people.who_may(Right::to_answer(reason)).into_iter().map(ToString::to_string));
     by
 }
 

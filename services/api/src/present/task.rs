@@ -1,7 +1,7 @@
 //! A task as readers see it.
 
 use standfast_domain::hold::HoldReason;
-use standfast_domain::ids::StepId;
+use standfast_domain::ids::{Principal, StepId};
 use standfast_domain::record::{Part, Phase, Stop, TaskState as State};
 use standfast_domain::time::Time;
 use standfast_protocol::steps::StepState;
@@ -40,6 +40,9 @@ pub(crate) fn view(survey: &Survey) -> TaskView {
         stalled: is_stalled(survey),
         waiting_for: survey.waiting_for,
         owner: meta.owner.to_string(),
+        operators: names(&meta.operators),
+        approvers: names(&meta.approvers),
+        viewers: names(&meta.viewers),
         labels: meta.labels.clone(),
         created_at: header.created_at.rfc3339(),
         changed_at: header.changed_at.rfc3339(),
@@ -54,6 +57,10 @@ pub(crate) fn view(survey: &Survey) -> TaskView {
         stop: base.gate.stop.as_ref().map(stop),
         failure: failure(survey),
     }
+}
+
+fn names(people: &[Principal]) -> Vec<String> {
+    people.iter().map(Principal::to_string).collect()
 }
 
 /// Says whether a running attempt's heartbeat is overdue.
@@ -176,7 +183,8 @@ pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use serde_json::Value;
-    use standfast_domain::ids::{Kind, Principal, TaskId};
+    use standfast_domain::ceiling::Ceiling;
+    use standfast_domain::ids::{Kind, TaskId};
     use standfast_domain::record::{Ending, Gate, Header, Meta};
     use standfast_domain::time::Span;
 
@@ -193,6 +201,8 @@ pub(crate) mod tests {
             submitted_by: who("user:ana"),
             viewers: Vec::new(),
             operators: vec![who("group:finance")],
+            approvers: Vec::new(),
+            ceiling: Ceiling::default(),
             labels: BTreeMap::new(),
             idempotency_key: None,
             created_at: Time(0),

@@ -54,7 +54,7 @@ pub async fn execute(args: ApiArgs) -> Result<Exit, Failure> {
     let loopback = args.listen.ip().is_loopback();
     if !loopback && !process.parts.tokens.any().await.map_err(stores::failure)? {
         let message = format!("{} can be reached by others, and no token exists", args.listen);
-        let advice = "standfast token create --role admin --name user:NAME";
+        let advice = "standfast token create --role admin --principal user:NAME";
         return Err(Failure::new(message).and(format!("make one first: {advice}")));
     }
     let listener = listen(args.listen).await?;

@@ -4,12 +4,14 @@ pub mod answer;
 pub mod api;
 pub mod artifacts;
 pub mod attempt;
+mod ceiling;
 pub mod dead;
 pub mod dev;
 pub mod doctor;
 pub mod effects;
 pub mod events;
 pub mod explain;
+pub mod hand_over;
 pub mod health;
 pub mod list;
 pub mod logs;
@@ -76,6 +78,7 @@ async fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Pause(args) => interruptible(pause::pause(args)).await,
         Command::Resume(args) => interruptible(pause::resume(args)).await,
         Command::Stop(args) => interruptible(stop::execute(args)).await,
+        Command::HandOver(args) => interruptible(hand_over::execute(args)).await,
         Command::Verify(args) => interruptible(verify::execute(args)).await,
         Command::Token(args) => interruptible(token::execute(args)).await,
         Command::Dead(args) => interruptible(dead::execute(args)).await,

@@ -105,7 +105,7 @@ impl Process {
         }
         let (shutdown, hurry) = (CancellationToken::new(), CancellationToken::new());
         tokio::spawn(pass_on(interrupts, shutdown.clone(), hurry.clone()));
-        let watched = Watched { rabbit: Some(rabbit), ..Watched::engine(&parts.engine) };
+        let watched = Watched { rabbit: Some(rabbit), ..Watched::of(&parts.engine, &parts.tokens) };
         let admin_addr = args.admin.admin_addr;
         Ok(Some(Self { parts, watched, shutdown, hurry, admin_addr, tasks: Vec::new() }))
     }

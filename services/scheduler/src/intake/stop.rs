@@ -3,10 +3,10 @@
 
 use standfast_domain::decide::Command;
 use standfast_domain::ids::TaskId;
-use standfast_domain::record::{Gate, Header, Key, Meta, Record, StopMode as Mode};
+use standfast_domain::record::{Gate, Header, Key, Record, StopMode as Mode};
+use standfast_domain::rights::{Identity, People, Right};
 use standfast_engine::EngineError;
 use standfast_engine::ports::Delivery;
-use standfast_engine::tokens::{Identity, Role};
 use standfast_protocol::amqp::{StopMessage, SubmitReply};
 use standfast_protocol::limits::NOTE_BYTES_MAX;
 use standfast_protocol::problem::{Fault, Problem, ProblemKind};
@@ -19,7 +19,7 @@ impl Intake {
         let by = self.identify(delivery).await?;
         let message = read(delivery)?;
         let task = TaskId::parse(&message.task).map_err(|_| unknown(&message.task))?;
-        self.demand_act(&by, &task).await?;
+        self.demand_stop(&by, &task).await?;
         let command = Command::Stop { reason: message.reason, mode: mode(message.mode) };
         let wants = vec![Key::Header, Key::Gate];
         let done = self.engine.execute(&task, command, by.principal, wants).await;
@@ -36,20 +36,24 @@ impl Intake {
         Ok(Answer::Direct(Box::new(reply)))
     }
 
-    /// Demands the right to act on a task; to those who may not see it, it does not exist.
-    async fn demand_act(&self, by: &Identity, task: &TaskId) -> Result<(), Refused> {
-        let meta = self.engine.read(task, &[Key::Meta]).await.map_err(Refused::Later)?;
-        let meta = match meta.into_values().next().flatten() {
-            Some(Record::Meta(meta)) => meta,
-            _ => return Err(unknown(task.as_str())),
+    /// Demands the right to stop a task; to those who may not see it, it does not exist.
+    async fn demand_stop(&self, by: &Identity, task: &TaskId) -> Result<(), Refused> {
+        let keys = [Key::Meta, Key::Owner];
+        let mut records = self.engine.read(task, &keys).await.map_err(Refused::Later)?;
+        let Some(Record::Meta(meta)) = records.remove(&Key::Meta).flatten() else {
+            return Err(unknown(task.as_str()));
         };
-        let own =
-            |meta: &Meta| meta.owner == by.principal || meta.operators.contains(&by.principal);
-        if by.role == Role::Admin || own(&meta) {
+        let owner = match records.remove(&Key::Owner).flatten() {
+            Some(Record::Owner(given)) => given.owner,
+            _ => meta.owner.clone(),
+        };
+        let people = People::of(&owner, &meta);
+        if by.may(Right::Stop, &people) {
             return Ok(());
         }
-        if meta.viewers.contains(&by.principal) || meta.submitted_by == by.principal {
-            let detail = "this needs to be done by the owner, an operator or an admin";
+        if by.may(Right::View, &people) {
+            let detail = "this needs the right `stop` on the task: its owner, an operator or an \
+                          admin";
             return Err(refused(ProblemKind::Forbidden, detail));
         }
         Err(unknown(task.as_str()))

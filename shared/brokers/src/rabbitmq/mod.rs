@@ -48,6 +48,7 @@ pub use self::rejected::REJECTED_LIST_MAX;
 pub use self::rejected::REJECTED_SCAN_MAX;
 pub use self::rejected::ROUTING_KEY_HEADER;
 pub use self::rejected::RejectedMessage;
+pub use self::rejected::SENDER_HEADER;
 pub use self::settings::CALL_BOUND;
 pub use self::settings::HEARTBEAT_SECONDS;
 pub use self::settings::Names;

@@ -249,6 +249,7 @@ fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) 
             redo: submit::redo_set(&within, step),
             undo_of: None,
             templated: added.get(index).unwrap_or(&none).templated,
+            effects_allowed: by.effects_allowed.clone(),
         };
         let mut needs = then[index].needs.clone();
         if !needs.contains(&by.plan.id) {

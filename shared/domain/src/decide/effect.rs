@@ -87,6 +87,11 @@ pub(super) fn intend(
     if let Err(fault) = check_name(&intent.name) {
         return refuse(fault.to_string());
     }
+    let allowed = &view.definition(&at.step)?.effects_allowed;
+    if allowed.as_ref().is_some_and(|allowed| !allowed.contains(&intent.class)) {
+        let class = intent.class;
+        return refuse(format!("its submitter's ceiling does not allow effects that are {class}"));
+    }
     let effects = view.effects(&at.step)?;
     let sha256 = match &intent.request {
         Some(_) => intent.request_sha256.clone(),

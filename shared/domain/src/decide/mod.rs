@@ -9,6 +9,7 @@ mod claim;
 mod complete;
 mod effect;
 mod end_attempt;
+mod hand_over;
 mod open;
 mod pause;
 mod round;
@@ -197,6 +198,15 @@ pub enum Command {
         /// In the asker's words.
         reason: Option<String>,
     },
+    /// Give the task to another owner.
+    HandOver {
+        /// Who owned it when the asker was found to have the right.
+        from: Principal,
+        /// Who is to own it.
+        to: Principal,
+        /// In the asker's words.
+        reason: Option<String>,
+    },
     /// Note that index entries of an ended task are gone.
     EntriesCleared,
 }
@@ -255,6 +265,7 @@ pub fn hint(command: &Command) -> Vec<Key> {
             keys.extend(basis.claims.iter().map(|(step, _)| Key::Claim(step.clone())));
         }
         Command::Verify { .. } | Command::Advance { .. } => keys.push(Key::Meta),
+        Command::HandOver { .. } => keys = vec![Key::Header, Key::Owner],
         Command::ReleaseStep { step, .. } | Command::TellDependents { step } => {
             keys.extend([Key::Definition(step.clone()), Key::Step(step.clone())]);
         }
@@ -338,6 +349,9 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
         }
         Command::Pause { reason } => pause::pause(view, reason.as_deref(), given),
         Command::Resume { reason } => pause::resume(view, reason.as_deref()),
+        Command::HandOver { from, to, reason } => {
+            hand_over::decide(view, from, to, reason.as_deref())
+        }
         Command::EntriesCleared => Ok(match view.header()?.uncleared {
             true => Change::EntriesCleared.into(),
             false => Decision::nothing(),

@@ -99,6 +99,7 @@ fn run(of: &Definition, undo: &UndoPlan, landing: &Landing, number: u32) -> Defi
         finally: false,
         added_by: None,
         redo: Vec::new(),
+        effects_allowed: of.effects_allowed.clone(),
         undo_of: Some(UndoOf {
             landing: number,
             step: landing.step.clone(),

@@ -47,6 +47,7 @@ pub(super) const PLAN: Shape = Shape {
         field("owner", "Who owns the task; by default who submits it.", form::principal),
         field("viewers", "Who may see the task.", form::principals),
         field("operators", "Who may act on the task besides its owner.", form::principals),
+        field("approvers", "Who decides the task's approvals.", form::principals),
         field("labels", "Names and values to filter by; at most 32.", form::labels),
         field(
             "idempotency_key",
@@ -77,7 +78,7 @@ pub(super) const PLAN: Shape = Shape {
         field("finally", "Steps that run at every end, a stop included.", form::finally),
     ],
     required: &["kind", "steps"],
-    later: &["approvers", "lease"],
+    later: &["lease"],
 };
 
 /// One step.

@@ -13,7 +13,7 @@ use super::grammar::{
 };
 use super::read::{
     ARTIFACT_BYTES_MAX, ATTEMPTS_MAX, EXPRESSION_BYTES_MAX, GOAL_BYTES_MAX,
-    IDEMPOTENCY_KEY_BYTES_MAX, LABEL_BYTES_MAX, LABELS_MAX, STEPS_MAX, WORDS_BYTES_MAX,
+    IDEMPOTENCY_KEY_BYTES_MAX, LABEL_BYTES_MAX, LABELS_MAX, PEOPLE_MAX, STEPS_MAX, WORDS_BYTES_MAX,
 };
 use crate::ids::{Principal, StepId};
 use crate::record::EffectClass;
@@ -93,10 +93,6 @@ fn step() -> Value {
     step
 }
 
-fn list(items: Value) -> Value {
-    json!({ "type": "array", "items": items })
-}
-
 /// Takes the pattern from the type that checks the text.
 fn pattern_of<T: JsonSchema>() -> Value {
     let schema = T::json_schema(&mut SchemaGenerator::default());
@@ -112,7 +108,7 @@ pub(super) fn principal() -> Value {
 }
 
 pub(super) fn principals() -> Value {
-    list(principal())
+    json!({ "type": "array", "items": principal(), "maxItems": PEOPLE_MAX })
 }
 
 pub(super) fn text() -> Value {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     AttemptLog, Claim, Definition, Dependent, Effects, FORMAT, Gate, Header, Key, Landing, Meta,
-    Outgoing, Payload, RoundFailure, StepState,
+    Outgoing, Owner, Payload, RoundFailure, StepState,
 };
 use crate::ids::StepId;
 use crate::outcome::Artifact;
@@ -18,6 +18,8 @@ pub enum Record {
     Gate(Gate),
     /// See [`Meta`].
     Meta(Box<Meta>),
+    /// See [`Owner`].
+    Owner(Owner),
     /// Names of steps.
     Names(Vec<StepId>),
     /// See [`Definition`].
@@ -76,6 +78,7 @@ impl Record {
             Self::Header(record) => serde_json::to_writer(out, record),
             Self::Gate(record) => serde_json::to_writer(out, record),
             Self::Meta(record) => serde_json::to_writer(out, record),
+            Self::Owner(record) => serde_json::to_writer(out, record),
             Self::Names(record) => serde_json::to_writer(out, record),
             Self::Definition(record) => serde_json::to_writer(out, record),
             Self::Dependents(record) => serde_json::to_writer(out, record),
@@ -110,6 +113,7 @@ impl Record {
             Key::Header => serde_json::from_slice(json).map(Self::Header),
             Key::Gate => serde_json::from_slice(json).map(Self::Gate),
             Key::Meta => serde_json::from_slice(json).map(Self::Meta),
+            Key::Owner => serde_json::from_slice(json).map(Self::Owner),
             Key::Order(_) | Key::Roots(_) | Key::Needs(..) => {
                 serde_json::from_slice(json).map(Self::Names)
             }

@@ -13,6 +13,8 @@ pub enum Key {
     Ahead,
     /// What was submitted and never changes.
     Meta,
+    /// Who owns the task now.
+    Owner,
     /// One chunk of the step names in plan order.
     Order(u32),
     /// One chunk of the names of steps without needs, in plan order.
@@ -72,6 +74,7 @@ impl Key {
             Self::Header
             | Self::Gate
             | Self::Ahead
+            | Self::Owner
             | Self::Step(_)
             | Self::Claim(_)
             | Self::Artifacts(_)
@@ -93,6 +96,7 @@ impl Key {
             Self::Gate => "gate".to_owned(),
             Self::Ahead => "ahead".to_owned(),
             Self::Meta => "meta".to_owned(),
+            Self::Owner => "owner".to_owned(),
             Self::Order(chunk) => format!("order/{chunk}"),
             Self::Roots(chunk) => format!("roots/{chunk}"),
             Self::Definition(step) => format!("def/{step}"),

@@ -4,6 +4,7 @@
 mod attempts;
 mod effects;
 mod endings;
+mod hand_over;
 mod model;
 mod pauses;
 mod properties;

@@ -176,7 +176,8 @@ impl State {
     }
 
     /// Sets the cache of a process, and finds anew what caches know that the store does not.
-    pub fn cache(&mut self, process: usize, view: View) {
+    pub fn cache(&mut self, process: usize, mut view: View) {
+        view.forget(&Key::Owner); // no command of any setting looks at it
         self.views[process] = Arc::new(view);
         self.cached = [0, 1].map(|process| self.print_of_cache(process));
     }
@@ -201,7 +202,7 @@ impl State {
     pub fn is_current(&self, process: usize) -> bool {
         let view = &self.views[process];
         let same = |(key, kept): (&Key, &Arc<Kept>)| view.version(key) == Some(kept.version);
-        self.records.iter().all(same)
+        self.records.iter().filter(|(key, _)| **key != Key::Owner).all(same)
     }
 
     /// True if a process knows the last logged commit, as the one that made it does.

@@ -53,6 +53,7 @@ fn definition(name: &str, dependents: &[&str]) -> (StepId, Definition) {
         redo: Vec::new(),
         undo_of: None,
         templated: false,
+        effects_allowed: None,
     };
     (id(name), definition)
 }

@@ -157,11 +157,22 @@ fn what_is_no_object_is_refused_as_such() {
 }
 
 #[test]
-fn grammar_of_later_versions_is_refused_by_name() {
-    for name in ["approvers", "lease"] {
-        let right = format!("/{name}: `{name}` is not available in this version");
-        refused(with_fields(json!({name: null})), &right);
+fn the_people_of_a_task_are_principals_and_few() {
+    let many: Vec<String> = (0..=PEOPLE_MAX).map(|n| format!("user:u{n}")).collect();
+    for part in ["approvers", "operators", "viewers"] {
+        let fault = format!("/{part}: expected at most 32 principals, found 33");
+        refused(with_fields(json!({part: many})), &fault);
+        let draft = read(&with_fields(json!({part: ["user:ana", "group:finance"]})));
+        assert_eq!(draft.faults, [], "{part}");
     }
+    let named = read(&with_fields(json!({"approvers": ["group:finance"]}))).plan.approvers;
+    assert_eq!(named, [Principal::new("group:finance").unwrap()]);
+}
+
+#[test]
+fn grammar_of_later_versions_is_refused_by_name() {
+    let right = "/lease: `lease` is not available in this version";
+    refused(with_fields(json!({"lease": null})), right);
     let of_steps = ["approval", "concurrency", "priority", "cost", "reads", "workspace"];
     for name in of_steps {
         let right = format!("/steps/1/{name}: `{name}` is not available in this version");

@@ -262,7 +262,9 @@ impl Watch {
                     let (next_event, hash) = (stored.next_event, stored.hash.clone());
                     Some(Record::Header(Header { next_event, hash, ..header.clone() }))
                 }
-                (Key::Gate | Key::Step(_) | Key::Effects(_), folded) => folded.cloned(),
+                (Key::Gate | Key::Owner | Key::Step(_) | Key::Effects(_), folded) => {
+                    folded.cloned()
+                }
                 _ => continue,
             };
             assert_eq!(folded, Some(record), "{key:?} is not what the log gives");

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::json;
+use standfast_domain::ceiling::Ceiling;
 use standfast_domain::decide::{Addition, Submission};
 use standfast_domain::ids::{HandlerName, Kind, Principal, Queue, StepId};
 use standfast_domain::plan::{
@@ -72,6 +73,7 @@ pub fn plan(steps: Vec<StepPlan>, finally: Vec<StepPlan>) -> Plan {
         viewers: Vec::new(),
         operators: Vec::new(),
         labels: BTreeMap::new(),
+        approvers: Vec::new(),
         idempotency_key: None,
         artifacts: Vec::new(),
         deadline: None,
@@ -90,6 +92,7 @@ pub fn submission(plan: Plan) -> Submission {
         plan_dir: None,
         submitted_by: Principal::local(),
         idempotency_key: None,
+        ceiling: Ceiling::default(),
         retention: Span::from_secs(60),
         templated: BTreeSet::new(),
         named_in_if: BTreeMap::new(),
