@@ -5,6 +5,7 @@ mod attempts;
 mod effects;
 mod history;
 mod listing;
+mod steering;
 mod strange;
 mod submission;
 mod task_effects;

@@ -6,8 +6,8 @@ use standfast_domain::ids::{HandlerName, Queue, WorkerId};
 use standfast_domain::outcome::FailureClass;
 use standfast_domain::plan::{Retry, StepPlan, Timeouts, Uses};
 use standfast_domain::record::{
-    Dependent, Effect, EffectClass, Ending, LastFailure, MAIN_EFFECT, Payload, Phase, Standing,
-    Status, StepState as Stored,
+    Dependent, Effect, EffectClass, Ending, LastFailure, MAIN_EFFECT, Part, Payload, Phase,
+    Standing, Status, StepState as Stored,
 };
 
 use super::super::effect::{Exchanged, Touched};
@@ -32,6 +32,7 @@ fn definition(name: &str, dependents: &[&str]) -> (StepId, Definition) {
         checkpoint: None,
         on_failure: None,
         effect: None,
+        undo: None,
     };
     let waiting = dependents
         .iter()
@@ -45,6 +46,7 @@ fn definition(name: &str, dependents: &[&str]) -> (StepId, Definition) {
         finally: false,
         added_by: None,
         redo: Vec::new(),
+        undo_of: None,
         templated: false,
     };
     (id(name), definition)
@@ -104,7 +106,7 @@ fn with_effects(status: Status, outside: Outside, edit: impl FnOnce(&mut Survey)
     }
     base.header.state = base.header.shown();
     let state = Stored { status, ..Stored::pending(0) };
-    let live = Live { number: 2, step: id("pay"), state, claim: None, finally: false };
+    let live = Live { number: 2, step: id("pay"), state, claim: None, part: Part::Main };
     let mut survey = Survey::of(base, vec![live]);
     survey.now = Time(720_000);
     edit(&mut survey);
