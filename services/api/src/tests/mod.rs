@@ -7,6 +7,7 @@ mod effects;
 mod history;
 mod listing;
 mod rights;
+mod steering;
 mod stops;
 mod strange;
 mod submission;

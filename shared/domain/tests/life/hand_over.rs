@@ -8,7 +8,7 @@ use standfast_domain::ids::Principal;
 use standfast_domain::index::{owner_index, sees_index};
 use standfast_domain::outcome::Outcome;
 use standfast_domain::plan::Plan;
-use standfast_domain::record::{EffectClass, Key, Record, TaskState};
+use standfast_domain::record::{EffectClass, Key, Record, StopMode, TaskState};
 use standfast_domain::refusal::Refusal;
 
 fn who(text: &str) -> Principal {
@@ -62,7 +62,7 @@ fn of_two_that_hand_over_at_once_the_second_has_no_right_any_more() {
 fn a_task_that_is_ending_changes_hands_and_one_that_has_ended_does_not() {
     let steps = plan(vec![step("a", &[])], vec![step("tidy", &[])]);
     let mut world = World::new(submission(steps), 0, ROOM);
-    assert_eq!(world.run(1, Command::Stop { reason: None }), Ok(true));
+    assert_eq!(world.run(1, Command::Stop { reason: None, mode: StopMode::Halt }), Ok(true));
     assert_eq!(hand(&mut world, "user:local", "user:ben"), Ok(true));
     world.drive();
     assert_eq!(world.header().state, TaskState::Cancelled);

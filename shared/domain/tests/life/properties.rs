@@ -143,12 +143,7 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
             answered(Some(pick(&held, deed.which)?.0), answer)
         }
         48 => handed_over(deed),
-        38 if deed.how.is_multiple_of(4) => {
-            let mode = StopMode::ALL[usize::from(deed.which) % StopMode::ALL.len()];
-            Command::Stop { reason: None, mode }
-        }
-        38 if deed.how % 4 == 1 => Command::Pause { reason: None },
-        38 if deed.how % 4 == 2 => Command::Resume { reason: None },
+        38 if deed.how % 4 < 3 => steered(deed),
         38 => Command::HandBack { at: pick(&past.attempts, deed.which)?, why: String::new() },
         _ => claim_command(&format!("s{}", deed.which % 12), worker),
     })
@@ -158,6 +153,18 @@ fn handed_over(deed: &Deed) -> Command {
     let name = |n: u8| ["user:local", "user:ben"][usize::from(n % 2)];
     let who = |n| Principal::new(name(n)).expect("a principal");
     Command::HandOver { from: who(deed.which), to: who(deed.how), reason: None }
+}
+
+fn steered(deed: &Deed) -> Command {
+    let reason = None;
+    match deed.how % 4 {
+        0 => {
+            let mode = StopMode::ALL[usize::from(deed.which) % StopMode::ALL.len()];
+            Command::Stop { reason, mode }
+        }
+        1 => Command::Pause { reason },
+        _ => Command::Resume { reason },
+    }
 }
 
 fn answered(step: Option<StepId>, answer: Answer) -> Command {
