@@ -8,7 +8,7 @@ use std::time::Duration;
 use standfast_domain::decide::{Command, Submission};
 use standfast_domain::hold::Answer;
 use standfast_domain::ids::{Principal, StepId, TaskId};
-use standfast_domain::record::{Header, Key, Record, Status};
+use standfast_domain::record::{Header, Key, Record, Status, StopMode};
 use standfast_domain::refusal::Refusal;
 use standfast_engine::submission::{RETENTION_DEFAULT, Submitted, prepare};
 use standfast_engine::{Done, Engine, EngineError};
@@ -65,7 +65,8 @@ pub async fn client(world: Arc<World>, drawn: Drawn) {
     }
     let Some(stop) = drawn.stop else { return };
     pause(stop).await;
-    let command = Command::Stop { reason: Some("as it was drawn".to_owned()) };
+    let command =
+        Command::Stop { reason: Some("as it was drawn".to_owned()), mode: StopMode::Halt };
     let answer = ask(&world, |api| tell(api, task.clone(), command.clone())).await;
     let moment = world.trace.say("client", format_args!("stop of {task}: {}", word(&answer)));
     if answer.is_ok() {

@@ -1,5 +1,7 @@
 //! Answers to holds.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -8,13 +10,14 @@ use standfast_domain::decide::Command;
 use standfast_domain::hold::Answer;
 use standfast_domain::ids::StepId;
 use standfast_domain::json::{DEPTH_MAX, check_value};
-use standfast_domain::record::{Key, Payload, Record};
+use standfast_domain::record::{Header, Key, Payload, Record};
 use standfast_domain::refusal::Refusal;
 use standfast_engine::EngineError;
 use standfast_protocol::holds::{AnswerRequest, Answered};
 use standfast_protocol::limits::REQUEST_BYTES_MAX;
 use standfast_protocol::paths;
 use standfast_protocol::problem::ProblemKind;
+use standfast_protocol::steps::StepState;
 
 use crate::auth::Caller;
 use crate::extract::{self, Place, bad_parameter};
@@ -133,19 +136,7 @@ async fn answer(
     let Some(Some(Record::Header(header))) = done.records.remove(&Key::Header) else {
         return Err(Fail::internal(&"an answer gave no header"));
     };
-    let step_state = match &step {
-        Some(step) => {
-            let part = base.meta.part(step);
-            let claimed = matches!(done.records.remove(&Key::Claim(step.clone())), Some(Some(_)));
-            match done.records.remove(&Key::Step(step.clone())) {
-                Some(Some(Record::Step(state))) => {
-                    Some(present::step::state(&header.phase, part, &state, claimed))
-                }
-                _ => None,
-            }
-        }
-        None => None,
-    };
+    let step_state = step.as_ref().and_then(|step| step_state(base, &header, step, &done.records));
     Ok(Json(Answered {
         task: base.task.to_string(),
         step: step.as_ref().map(StepId::to_string),
@@ -153,4 +144,18 @@ async fn answer(
         state: present::task::state(header.state),
         step_state,
     }))
+}
+
+/// Says where a step stands after a command that gave its records.
+pub(crate) fn step_state(
+    base: &Base,
+    header: &Header,
+    step: &StepId,
+    records: &BTreeMap<Key, Option<Record>>,
+) -> Option<StepState> {
+    let claimed = matches!(records.get(&Key::Claim(step.clone())), Some(Some(_)));
+    let Some(Some(Record::Step(state))) = records.get(&Key::Step(step.clone())) else {
+        return None;
+    };
+    Some(present::step::state(&header.phase, base.meta.part(step), state, claimed))
 }

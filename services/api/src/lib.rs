@@ -10,6 +10,8 @@ pub mod auth;
 
 mod answers;
 mod artifacts;
+mod attempts;
+mod bulk_stops;
 mod claims;
 mod cursor;
 mod effects;

@@ -17,7 +17,7 @@
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::Uri;
-use serde_json::json;
+use serde_json::{Value, json};
 use standfast_domain::commit::Home;
 use standfast_domain::ids::{Partition, TaskId};
 use standfast_domain::index::{TASKS, parse_task_member, time_key};
@@ -46,6 +46,7 @@ pub(crate) struct Filter {
     pub after: String,
     /// Members at or above this are not older than `created_before`.
     pub before: Option<String>,
+    /// The list as its cursors know it.
     pub list: List,
 }
 
@@ -72,23 +73,17 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<TaskPage>, Fail> {
     caller.demand_publisher()?;
-    let filter = filter(&uri)?;
-    let limit = filter.query.page_limit() as usize;
+    let pairs = Query::<Vec<(String, String)>>::try_from_uri(&uri)
+        .map_err(|rejection| Fail::invalid(rejection.body_text()))?;
+    let query = TaskQuery::from_pairs(pairs.0).map_err(bad_query)?;
+    let (limit, cursor) = (query.page_limit() as usize, query.cursor.clone());
+    let filter = Filter::new(query, &json!("tasks"), "?")?;
     if filter.query.waiting.is_some() {
         return Ok(Json(waiting::list(&api, &caller, &filter, limit).await?));
     }
-    let before = match &filter.query.cursor {
-        Some(cursor) => {
-            let place = filter.list.place(cursor)?;
-            parse_task_member(&place).ok_or_else(Fail::bad_cursor)?;
-            Some(filter.before.iter().cloned().fold(place, String::min))
-        }
-        None => filter.before.clone(),
-    };
-    let index = shortest(&api, &filter.query).await?;
-    let mut page = Page { bases: Vec::new(), cost: 0, limit };
-    let last = fill(&api, &caller, &filter, Walk { index, before }, &mut page).await?;
-    let mut surveys = reads::survey(api.engine(), page.bases).await?;
+    let place = cursor.map(|cursor| filter.list.place(&cursor)).transpose()?;
+    let (bases, last) = page(&api, &caller, &filter, place, limit).await?;
+    let mut surveys = reads::survey(api.engine(), bases).await?;
     reads::find_waits(&api, &mut surveys).await?;
     Ok(Json(TaskPage {
         tasks: surveys.iter().map(present::task::view).collect(),
@@ -96,38 +91,60 @@ pub(crate) async fn list(
     }))
 }
 
-fn filter(uri: &Uri) -> Result<Filter, Fail> {
-    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri)
-        .map_err(|rejection| Fail::invalid(rejection.body_text()))?;
-    let query = TaskQuery::from_pairs(pairs.0).map_err(bad_query)?;
-    let mut faults = Vec::new();
-    let mut bound = |name: &str, text: &Option<String>| match text.as_deref() {
-        None => None,
-        Some(text) => {
-            let time = Time::parse_rfc3339(text);
-            if time.is_none() {
-                let message = "expected a time such as `2026-11-29T16:20:00Z`".to_owned();
-                faults.push(Fault { pointer: format!("?{name}"), message });
+impl Filter {
+    /// Checks what is filtered by; `what` tells the list from others with the same filters, and
+    /// `place` is what names the filters' own names begin with in faults.
+    pub fn new(query: TaskQuery, what: &Value, place: &str) -> Result<Self, Fail> {
+        let mut faults = Vec::new();
+        let mut bound = |name: &str, text: &Option<String>| match text.as_deref() {
+            None => None,
+            Some(text) => {
+                let time = Time::parse_rfc3339(text);
+                if time.is_none() {
+                    let message = "expected a time such as `2026-11-29T16:20:00Z`".to_owned();
+                    faults.push(Fault { pointer: format!("{place}{name}"), message });
+                }
+                time.map(time_key)
             }
-            time.map(time_key)
+        };
+        let after = bound("created_after", &query.created_after).unwrap_or_default();
+        let before = bound("created_before", &query.created_before);
+        if query.older_ms.is_some() && query.waiting.is_none() {
+            let message = "only with `waiting`".to_owned();
+            faults.push(Fault { pointer: format!("{place}older_ms"), message });
         }
+        if !faults.is_empty() {
+            return Err(bad_query(faults));
+        }
+        let mut labels = query.labels.clone();
+        labels.sort();
+        let state = query.state.map(|state| state.as_str());
+        let waits = (&query.waiting, query.older_ms);
+        let known = json!([what, state, query.kind, query.owner, labels, after, before, waits]);
+        Ok(Self { query, after, before, list: List::new(&known) })
+    }
+}
+
+/// Gives up to `limit` tasks that match and that the caller may see, the newest first, from a
+/// place on; and the place to go on from, if there may be more.
+pub(crate) async fn page(
+    api: &Api,
+    caller: &Caller,
+    filter: &Filter,
+    place: Option<String>,
+    limit: usize,
+) -> Result<(Vec<Base>, Option<String>), Fail> {
+    let before = match place {
+        Some(place) => {
+            parse_task_member(&place).ok_or_else(Fail::bad_cursor)?;
+            Some(filter.before.iter().cloned().fold(place, String::min))
+        }
+        None => filter.before.clone(),
     };
-    let after = bound("created_after", &query.created_after).unwrap_or_default();
-    let before = bound("created_before", &query.created_before);
-    if query.older_ms.is_some() && query.waiting.is_none() {
-        let message = "only with `waiting`".to_owned();
-        faults.push(Fault { pointer: "?older_ms".to_owned(), message });
-    }
-    if !faults.is_empty() {
-        return Err(bad_query(faults));
-    }
-    let mut labels = query.labels.clone();
-    labels.sort();
-    let state = query.state.map(|state| state.as_str());
-    let waits = (&query.waiting, query.older_ms);
-    let filters = json!(["tasks", state, query.kind, query.owner, labels, after, before, waits]);
-    let list = List::new(&filters);
-    Ok(Filter { query, after, before, list })
+    let index = shortest(api, &filter.query).await?;
+    let mut page = Page { bases: Vec::new(), cost: 0, limit };
+    let last = fill(api, caller, filter, Walk { index, before }, &mut page).await?;
+    Ok((page.bases, last))
 }
 
 pub(crate) fn bad_query(faults: Vec<Fault>) -> Fail {

@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::workers;
 use crate::{
-    admin, answers, artifacts, claims, effects, events, explain, list, logs, puts, steps, stops,
-    task_effects, tasks,
+    admin, answers, artifacts, attempts, bulk_stops, claims, effects, events, explain, list, logs,
+    puts, steps, stops, task_effects, tasks,
 };
 
 #[derive(OpenApi)]
@@ -29,6 +29,7 @@ use crate::{
         stops::plan, stops::stop, stops::settlement,
         steps::list, steps::get, task_effects::effects, logs::log,
         artifacts::list, artifacts::download,
+        attempts::stop, bulk_stops::stop, bulk_stops::count,
         events::events, answers::to_task, answers::to_step,
         workers::announce, claims::claim, claims::heartbeat, claims::complete,
         claims::hand_back, effects::intend, effects::receipt, effects::not_landed,

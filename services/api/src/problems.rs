@@ -80,6 +80,11 @@ impl Fail {
         Self(Box::new(problem.with_retry_after_ms(RETRY_AFTER_MS)))
     }
 
+    /// Gives what is wrong, in words.
+    pub fn detail(&self) -> String {
+        self.0.detail.clone()
+    }
+
     /// Says whether the problem is of a kind.
     #[cfg(test)]
     pub fn is(&self, kind: ProblemKind) -> bool {
@@ -152,6 +157,7 @@ impl From<Refusal> for Fail {
             Refusal::KeyReused(_) => ProblemKind::KeyReused,
             Refusal::Fenced { .. } => ProblemKind::Fenced,
             Refusal::NotClaimable { .. }
+            | Refusal::NotStoppable { .. }
             | Refusal::NotApplicable { .. }
             | Refusal::Effect { .. }
             | Refusal::Ended(_)

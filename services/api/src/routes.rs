@@ -12,8 +12,8 @@ use crate::auth::Caller;
 use crate::guard::guard;
 use crate::problems::Fail;
 use crate::{
-    Api, admin, answers, artifacts, claims, effects, events, explain, list, logs, openapi, puts,
-    steps, stops, task_effects, tasks, workers,
+    Api, admin, answers, artifacts, attempts, bulk_stops, claims, effects, events, explain, list,
+    logs, openapi, puts, steps, stops, task_effects, tasks, workers,
 };
 
 /// Gives all routes, each behind the guard; no `GET` changes anything.
@@ -34,6 +34,9 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::STOP, post(stops::stop))
         .route(paths::STOP_PLAN, get(stops::plan))
         .route(paths::SETTLEMENT, get(stops::settlement))
+        .route(paths::ATTEMPT_STOP, post(attempts::stop))
+        .route(paths::STOPS, post(bulk_stops::stop))
+        .route(paths::STOPS_COUNT, post(bulk_stops::count))
         .route(paths::PAUSE, post(tasks::pause))
         .route(paths::RESUME, post(tasks::resume))
         .route(paths::VERIFY, get(tasks::verify))

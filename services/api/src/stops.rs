@@ -74,7 +74,7 @@ pub(crate) async fn stop(
     body: Body,
 ) -> Result<Json<Stopped>, Fail> {
     let base = reads::visible(&api, &caller, place.task()?).await?;
-    caller.demand_act(&base.meta)?;
+    demand(&caller, &base)?;
     let request: StopRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     check_note(request.reason.as_deref(), "/reason")?;
     let (mode, reason) = (mode(request.mode), request.reason);
@@ -140,7 +140,12 @@ async fn moved(api: &Api, base: &Base, planned: Option<Box<Planned>>) -> Result<
     })
 }
 
-fn mode(mode: StopMode) -> Mode {
+/// Demands the right to stop a task that the caller may see.
+pub(crate) fn demand(caller: &Caller, base: &Base) -> Result<(), Fail> {
+    caller.demand_act(&base.meta)
+}
+
+pub(crate) fn mode(mode: StopMode) -> Mode {
     match mode {
         StopMode::Drain => Mode::Drain,
         StopMode::Halt => Mode::Halt,

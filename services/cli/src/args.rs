@@ -3,8 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    answer, api, artifacts, dead, dev, doctor, effects, events, explain, health, list, logs, pause,
-    plan, run, scheduler, steps, stop, submit, token, verify, worker,
+    answer, api, artifacts, attempt, dead, dev, doctor, effects, events, explain, health, list,
+    logs, pause, plan, run, scheduler, steps, stop, submit, token, verify, worker,
 };
 
 /// Durable tasks for long-running agents: stopped, they stay stopped; resumed, they do nothing
@@ -46,8 +46,10 @@ pub enum Command {
     Pause(pause::PauseArgs),
     /// Resume a task that is paused
     Resume(pause::PauseArgs),
-    /// Stop a task
+    /// Stop a task, or all that match a filter
     Stop(stop::StopArgs),
+    /// Stop one attempt, so that another one starts
+    Attempt(attempt::AttemptArgs),
     /// Check a task's history against its records
     Verify(verify::VerifyArgs),
     /// Create, list and revoke tokens
@@ -72,7 +74,7 @@ pub enum Command {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["run", "submit", "plan"]),
     ("Look", &["list", "explain", "steps", "events", "effects", "logs", "artifacts"]),
-    ("Steer", &["answer", "pause", "resume", "stop"]),
+    ("Steer", &["answer", "pause", "resume", "stop", "attempt"]),
     ("Serve", &["dev", "api", "scheduler", "worker"]),
     ("Operate", &["verify", "token", "dead", "doctor", "health"]),
 ];

@@ -451,6 +451,7 @@ fn refusal_problem(refusal: &Refusal) -> Refused {
         Refusal::Forbidden(_) => ProblemKind::Forbidden,
         Refusal::Fenced { .. } => ProblemKind::Fenced,
         Refusal::NotClaimable { .. }
+        | Refusal::NotStoppable { .. }
         | Refusal::NotApplicable { .. }
         | Refusal::Effect { .. }
         | Refusal::Ended(_)

@@ -171,6 +171,10 @@ pub enum Change {
         /// What its handler last said of its progress, for the next attempt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         details: Option<String>,
+        /// True if it was taken from its worker, which may not know: it fell silent, a person
+        /// stopped the attempt, or a new round began.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        taken: bool,
     },
     /// A worker said how an attempt ended after that had been taken from it: its outcome is
     /// not used, its cost is.

@@ -378,6 +378,7 @@ fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
         cost_usd_micros,
         charged,
         details,
+        ..
     } = &event.change
     else {
         return Ok(());

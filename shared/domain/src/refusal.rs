@@ -36,6 +36,16 @@ pub enum Refusal {
         /// What stands against it, as a verb phrase.
         why: &'static str,
     },
+    /// The attempt cannot be stopped by itself.
+    #[error("stop attempt {attempt} of step `{step}`: {why}")]
+    NotStoppable {
+        /// The step.
+        step: StepId,
+        /// The attempt that was named.
+        attempt: u32,
+        /// What stands against it.
+        why: String,
+    },
     /// The effect cannot be recorded, or is not known.
     #[error("record effect `{name}` of step `{step}`: {why}")]
     Effect {

@@ -26,6 +26,18 @@ pub struct Wake {
     pub attempt: u32,
 }
 
+/// A word to all workers: attempts that one of them may be running are to end. Whoever hears it
+/// looks at the store, which decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recall {
+    /// The task.
+    pub task: TaskId,
+    /// The epoch at that time.
+    pub epoch: u32,
+    /// Which attempt was taken from its worker; `None`: the task is ending, and all are to end.
+    pub attempt: Option<(StepId, u32)>,
+}
+
 /// A batch, ready to be stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Staged {
@@ -33,6 +45,8 @@ pub struct Staged {
     pub commit: Commit,
     /// Whom to wake once it is stored.
     pub wakes: Vec<Wake>,
+    /// Whom to tell then that attempts are to end.
+    pub recalls: Vec<Recall>,
     /// What it promises to send, by the message's id within the task.
     pub outgoing: Vec<(String, Outgoing)>,
 }
@@ -61,8 +75,8 @@ pub fn stage(
         indexes: index_changes(view),
         returns: returns.iter().map(Key::field).collect(),
     };
-    let wakes = wakes(view)?;
-    Ok(Some(Staged { commit, wakes, outgoing: outgoing(view) }))
+    let (wakes, recalls) = (wakes(view)?, recalls(view, events)?);
+    Ok(Some(Staged { commit, wakes, recalls, outgoing: outgoing(view) }))
 }
 
 /// A logged commit guards the header alone. What is not logged guards the records it relied
@@ -233,6 +247,38 @@ fn outgoing(view: &View) -> Vec<(String, Outgoing)> {
     promised.collect()
 }
 
+/// Names the attempts that the batch ends without their workers' doing. Those of a task are
+/// recalled together, once its gate says so; a task that has never started has none.
+fn recalls(view: &View, events: &[Event]) -> Result<Vec<Recall>, Halt> {
+    let mut attempts = Vec::new();
+    let ends = |record: Option<&Record>| matches!(record, Some(Record::Gate(gate)) if gate.ends_attempts());
+    let closing =
+        view.changes().any(|(key, before, now)| *key == Key::Gate && !ends(before) && ends(now));
+    if closing {
+        let header = view.header()?;
+        let may_run = header.started && header.open > 0 && header.active > 0;
+        attempts.extend(may_run.then_some(None));
+    }
+    for event in events {
+        if let Change::AttemptFailed { step, attempt, taken: true, .. } = &event.change {
+            attempts.push(Some((step.clone(), *attempt)));
+        }
+    }
+    if attempts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let epoch = epoch(view)?;
+    let recall = |attempt| Recall { task: view.task().clone(), epoch, attempt };
+    Ok(attempts.into_iter().map(recall).collect())
+}
+
+fn epoch(view: &View) -> Result<u32, Halt> {
+    match view.knows(&Key::Gate) {
+        true => Ok(view.gate()?.epoch),
+        false => Ok(crate::record::Gate::default().epoch),
+    }
+}
+
 /// Names the steps that became ready for an attempt that could not start before.
 fn wakes(view: &View) -> Result<Vec<Wake>, Halt> {
     let mut wakes = Vec::new();
@@ -255,12 +301,7 @@ fn wakes(view: &View) -> Result<Vec<Wake>, Halt> {
             });
         }
     }
-    let epoch = match wakes.is_empty() || !view.knows(&Key::Gate) {
-        true => crate::record::Gate::default().epoch,
-        false => view.gate()?.epoch,
-    };
-    for wake in &mut wakes {
-        wake.epoch = epoch;
-    }
+    let epoch = epoch(view)?;
+    wakes.iter_mut().for_each(|wake| wake.epoch = epoch);
     Ok(wakes)
 }

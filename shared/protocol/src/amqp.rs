@@ -29,6 +29,9 @@ pub const REJECTED_QUEUE: &str = "standfast.rejected";
 /// What the name of every queue of steps begins with.
 pub const STEPS_PREFIX: &str = "standfast.steps.";
 
+/// The fanout exchange of what all workers are to hear at once.
+pub const CONTROL_EXCHANGE: &str = "standfast.control";
+
 /// Header with the publisher's token; removed before anything is kept.
 pub const TOKEN_HEADER: &str = "standfast-token";
 /// Header with a [`Problem`] as JSON, on messages in [`REJECTED_QUEUE`].
@@ -41,6 +44,29 @@ pub const TRACEPARENT_HEADER: &str = "traceparent";
 /// Gives the name of the AMQP queue that wakes the workers of a queue.
 pub fn steps_queue(queue: &str) -> String {
     format!("{STEPS_PREFIX}{queue}")
+}
+
+/// Gives the name of the queue of one that listens to [`CONTROL_EXCHANGE`].
+pub fn control_queue(listener: &str) -> String {
+    format!("{CONTROL_EXCHANGE}.{listener}")
+}
+
+/// Body of a message to all workers: attempts that one of them may run are to end. It says what
+/// to look at, and decides nothing; it may be lost, doubled, late or wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ControlMessage {
+    /// Why: `task_ending`, `attempt_taken`, or what a later version adds.
+    pub what: String,
+    /// The task.
+    pub task: String,
+    /// The step; absent: all of the task's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// The task's epoch at that time.
+    pub epoch: u32,
+    /// The attempt; absent: whichever runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
 }
 
 /// Body of a message that wakes a worker. It says what to look at, and decides nothing.

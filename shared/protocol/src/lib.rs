@@ -97,6 +97,7 @@
 //! [`VerifyReport`]: verify::VerifyReport
 
 pub mod artifacts;
+pub mod bulk_stops;
 pub mod claims;
 pub mod effects;
 pub mod events;

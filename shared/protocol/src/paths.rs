@@ -30,6 +30,12 @@ pub const STOP: &str = "/v1/tasks/{id}/stop";
 pub const STOP_PLAN: &str = "/v1/tasks/{id}/stop-plan";
 /// GET: what a stop came to, [`crate::stops::Settlement`].
 pub const SETTLEMENT: &str = "/v1/tasks/{id}/settlement";
+/// Stops one attempt of a step, so that another one starts.
+pub const ATTEMPT_STOP: &str = "/v1/tasks/{id}/steps/{step}/attempts/{attempt}/stop";
+/// Stops many tasks, by a filter.
+pub const STOPS: &str = "/v1/stops";
+/// Counts the tasks that a stop by a filter would stop.
+pub const STOPS_COUNT: &str = "/v1/stops/count";
 /// Pauses one task.
 pub const PAUSE: &str = "/v1/tasks/{id}/pause";
 /// Resumes one task.

@@ -6,6 +6,9 @@ use bytes::Bytes;
 use reqwest::Method;
 use serde::Serialize;
 use standfast_protocol::artifacts::{ArtifactPage, ArtifactView};
+use standfast_protocol::bulk_stops::{
+    AttemptStopped, CountStopsRequest, StopAttemptRequest, StopManyRequest, StopsCounted, StopsDone,
+};
 use standfast_protocol::events::{EventPage, EventQuery};
 use standfast_protocol::explain::Explain;
 use standfast_protocol::headers::IDEMPOTENCY_KEY;
@@ -155,6 +158,32 @@ impl Client {
     /// Says what a stop came to, or has come to so far.
     pub async fn settlement(&self, task: &str) -> Result<Settlement, Error> {
         self.read(&fill(paths::SETTLEMENT, &[task])).await
+    }
+
+    /// Counts a page of the tasks that a stop by a filter would stop.
+    pub async fn count_stops(&self, request: &CountStopsRequest) -> Result<StopsCounted, Error> {
+        let call = self.http.call(Method::POST, paths::STOPS_COUNT).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Stops a page of the tasks that match a filter; call it again with `next_cursor` until
+    /// there is none.
+    pub async fn stop_many(&self, request: &StopManyRequest) -> Result<StopsDone, Error> {
+        let call = self.http.call(Method::POST, paths::STOPS).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Stops one attempt of a step, so that another one starts, at no charge. Twice is once.
+    pub async fn stop_attempt(
+        &self,
+        task: &str,
+        step: &str,
+        attempt: u32,
+        request: &StopAttemptRequest,
+    ) -> Result<AttemptStopped, Error> {
+        let path = fill(paths::ATTEMPT_STOP, &[task, step, &attempt.to_string()]);
+        let call = self.http.call(Method::POST, &path).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
     }
 
     /// Pauses a task. Twice is once.

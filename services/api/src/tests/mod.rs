@@ -2,6 +2,7 @@
 
 mod access;
 mod attempts;
+mod bulk_stops;
 mod effects;
 mod history;
 mod listing;

@@ -46,7 +46,8 @@ pub struct ApiArgs {
 /// Serves until told to end.
 pub async fn execute(args: ApiArgs) -> Result<Exit, Failure> {
     // Without the broker submissions are still taken, so the api does not wait for it.
-    let mut process = Process::start(&args.installation, None, false).await?;
+    let started = Process::start(&args.installation, None, false).await?;
+    let Some(mut process) = started else { return Ok(Exit::Completed) };
     process.parts.claim_length = args.claim_length;
     process.parts.retention = args.retain.retain;
     process.parts.public_hosts = args.public_hosts;

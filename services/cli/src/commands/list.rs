@@ -19,30 +19,14 @@ Examples:
   standfast list --waiting failures --older 1h
   standfast list --label team=tools --all --json")]
 pub struct ListArgs {
-    /// Only tasks in this state
-    #[arg(long, value_enum)]
-    state: Option<State>,
-    /// Only tasks of this kind
-    #[arg(long)]
-    kind: Option<String>,
-    /// Only tasks of this owner, such as user:ana
-    #[arg(long, value_name = "PRINCIPAL")]
-    owner: Option<String>,
-    /// Only tasks with this label; may be repeated
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    filter: FilterArgs,
     /// Only tasks with an open hold, of this reason if one is named; the longest wait first
     #[arg(long, value_name = "REASON", num_args = 0..=1, default_missing_value = "any")]
     waiting: Option<String>,
     /// With --waiting: only what has waited so long, such as 30m, 1h or 2d
     #[arg(long, value_name = "SPAN", requires = "waiting", value_parser = span)]
     older: Option<u64>,
-    /// Only tasks accepted at or after this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
-    created_after: Option<String>,
-    /// Only tasks accepted before this time
-    #[arg(long, value_name = "TIME")]
-    created_before: Option<String>,
     /// Tasks a page
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_LIMIT_MAX)))]
     limit: Option<u32>,
@@ -57,6 +41,45 @@ pub struct ListArgs {
     json: bool,
     #[command(flatten)]
     place: Place,
+}
+
+/// Which tasks are meant: those that match all of it.
+#[derive(Args, Clone, Debug)]
+pub struct FilterArgs {
+    /// Only tasks in this state
+    #[arg(long, value_enum)]
+    state: Option<State>,
+    /// Only tasks of this kind
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only tasks of this owner, such as user:ana
+    #[arg(long, value_name = "PRINCIPAL")]
+    owner: Option<String>,
+    /// Only tasks with this label; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Only tasks accepted at or after this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    created_after: Option<String>,
+    /// Only tasks accepted before this time
+    #[arg(long, value_name = "TIME")]
+    created_before: Option<String>,
+}
+
+impl FilterArgs {
+    /// Gives the filters of a list, with a page's size.
+    pub fn query(self, limit: Option<u32>) -> TaskQuery {
+        TaskQuery {
+            state: self.state.map(TaskState::from),
+            kind: self.kind,
+            owner: self.owner,
+            labels: self.labels,
+            created_after: self.created_after,
+            created_before: self.created_before,
+            limit,
+            ..TaskQuery::default()
+        }
+    }
 }
 
 /// A task's state, as it is typed.
@@ -100,19 +123,11 @@ fn span(text: &str) -> Result<u64, String> {
 /// Lists one page, or all of them one after the other.
 pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
     let connection = connect(&args.place, Missing::Refuse).await?;
+    let mut query = args.filter.query(args.limit.or(args.all.then_some(PAGE_LIMIT_MAX)));
     let waiting = args.waiting.is_some();
-    let mut query = TaskQuery {
-        state: args.state.map(TaskState::from),
-        kind: args.kind,
-        owner: args.owner,
-        labels: args.labels,
-        waiting: args.waiting,
-        older_ms: args.older,
-        created_after: args.created_after,
-        created_before: args.created_before,
-        limit: args.limit.or(args.all.then_some(PAGE_LIMIT_MAX)),
-        cursor: args.cursor,
-    };
+    query.waiting = args.waiting;
+    query.older_ms = args.older;
+    query.cursor = args.cursor;
     let mut page = connection.client.list(&query).await?;
     while args.all
         && let Some(cursor) = page.next_cursor.take()

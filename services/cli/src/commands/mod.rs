@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod api;
 pub mod artifacts;
+pub mod attempt;
 pub mod dead;
 pub mod dev;
 pub mod doctor;
@@ -18,6 +19,7 @@ pub mod run;
 pub mod scheduler;
 pub mod steps;
 pub mod stop;
+pub mod stop_many;
 pub mod submit;
 pub mod token;
 pub mod verify;
@@ -70,6 +72,7 @@ async fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Logs(args) => interruptible(logs::execute(args)).await,
         Command::Artifacts(args) => interruptible(artifacts::execute(args)).await,
         Command::Answer(args) => interruptible(answer::execute(args)).await,
+        Command::Attempt(args) => interruptible(attempt::execute(args)).await,
         Command::Pause(args) => interruptible(pause::pause(args)).await,
         Command::Resume(args) => interruptible(pause::resume(args)).await,
         Command::Stop(args) => interruptible(stop::execute(args)).await,

@@ -39,7 +39,8 @@ pub struct SchedulerArgs {
 
 /// Carries out its duties until told to end.
 pub async fn execute(args: SchedulerArgs) -> Result<Exit, Failure> {
-    let mut process = Process::start(&args.installation, Some(BROKER_WAIT), false).await?;
+    let started = Process::start(&args.installation, Some(BROKER_WAIT), false).await?;
+    let Some(mut process) = started else { return Ok(Exit::Completed) };
     let parts = &process.parts;
     let settings = Settings { claim_length: args.claim_length, ..Settings::new(process_id("s")) };
     let scheduler = Scheduler::new(parts.engine.clone(), parts.blobs.clone(), settings);

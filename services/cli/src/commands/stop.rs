@@ -1,10 +1,13 @@
-//! `standfast stop`: stops a task for good, or says what that would do or has done.
+//! `standfast stop`: stops a task for good, or all that match a filter; or says what a stop would
+//! do or has done.
 
 use clap::Args;
 use standfast_protocol::stops::StopPlanQuery;
 use standfast_protocol::tasks::{StopMode, StopRequest, Stopped, TaskState};
 use standfast_sdk::Client;
 
+use super::list::FilterArgs;
+use super::stop_many::{self, How};
 use crate::connect::{Missing, Place, connect};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -20,31 +23,41 @@ Examples:
   standfast stop t07-4k9v2mq8r5x1c --preview --mode undo
   standfast stop t07-4k9v2mq8r5x1c --mode undo --digest 41c7d09ab2f3
   standfast stop t07-4k9v2mq8r5x1c --report
+  standfast stop --state queued --label team=tools --count
+  standfast stop --state queued --label team=tools --reason \"wrong branch\"
 
 A stop asks nothing: it is stored at once. To look first, use --preview, and stop by the digest
 that it shows: if the task has moved since, nothing is stopped and the new plan is shown.")]
 pub struct StopArgs {
-    /// The task's id
-    task: String,
+    /// The task's id; without it, filters say which tasks
+    task: Option<String>,
     /// Nothing new starts; halt: running attempts are told to end; drain: they may finish;
     /// undo: as halt, then what has landed is undone, the last first
     #[arg(long, value_parser = mode, default_value = "halt")]
     mode: StopMode,
     /// Show what a stop of this mode would do; stop nothing
-    #[arg(long, conflicts_with_all = ["report", "digest", "reason"])]
+    #[arg(long, requires = "task", conflicts_with_all = ["report", "digest", "reason"])]
     preview: bool,
     /// Stop only by the plan with this digest, whole or its first 8 digits or more
-    #[arg(long, conflicts_with = "report")]
+    #[arg(long, requires = "task", conflicts_with = "report")]
     digest: Option<String>,
     /// Show what the stop came to, item by item; stop nothing
-    #[arg(long, conflicts_with_all = ["reason", "mode"])]
+    #[arg(long, requires = "task", conflicts_with_all = ["reason", "mode"])]
     report: bool,
     /// Why, for the history
     #[arg(long)]
     reason: Option<String>,
+    /// With filters: only say how many tasks would be stopped
+    #[arg(long, conflicts_with = "task")]
+    count: bool,
+    /// With filters: stop them without asking
+    #[arg(long, conflicts_with = "task")]
+    yes: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
     #[command(flatten)]
     place: Place,
 }
@@ -55,15 +68,24 @@ fn mode(word: &str) -> Result<StopMode, String> {
 
 /// Stops the task, twice is once; or looks at what that would do or has done.
 pub async fn execute(args: StopArgs) -> Result<Exit, Failure> {
+    let filter = stop_many::filter(args.filter);
+    let Some(task) = args.task else {
+        let StopArgs { mode, reason, count, yes, json, place, .. } = args;
+        let how = How { mode, reason, count, yes, json };
+        return stop_many::execute(filter, how, &place).await;
+    };
+    if !filter.is_empty() {
+        return Err(Failure::usage("name a task or filters, not both"));
+    }
     let connection = connect(&args.place, Missing::Refuse).await?;
     if args.preview || args.report {
-        let shown = look_at(&connection.client, &args).await;
+        let look = (!args.report).then_some(args.mode);
+        let shown = look_at(&connection.client, &task, look, args.json, &args.place).await;
         connection.close().await;
         return shown;
     }
-    let digest = args.digest.clone();
-    let request = StopRequest { mode: args.mode, reason: args.reason.clone(), digest };
-    let stopped = connection.client.stop(&args.task, &request).await?;
+    let request = StopRequest { mode: args.mode, reason: args.reason, digest: args.digest };
+    let stopped = connection.client.stop(&task, &request).await?;
     let works = connection.own.is_none();
     connection.close().await;
     match args.json {
@@ -73,18 +95,25 @@ pub async fn execute(args: StopArgs) -> Result<Exit, Failure> {
     Ok(Exit::Completed)
 }
 
-async fn look_at(client: &Client, args: &StopArgs) -> Result<Exit, Failure> {
-    let place = args.place.arguments();
+/// Shows what a stop of a mode would do; without one, what the stop came to.
+async fn look_at(
+    client: &Client,
+    task: &str,
+    preview: Option<StopMode>,
+    json: bool,
+    place: &Place,
+) -> Result<Exit, Failure> {
+    let place = place.arguments();
     let show = |text: &[String]| look::lines(stops::lines(text, &place, &Look::of_stdout()));
-    if args.preview {
-        let plan = client.stop_plan(&args.task, &StopPlanQuery { mode: args.mode }).await?;
-        match args.json {
+    if let Some(mode) = preview {
+        let plan = client.stop_plan(task, &StopPlanQuery { mode }).await?;
+        match json {
             true => look::json(&plan)?,
             false => show(&plan.text)?,
         }
     } else {
-        let settlement = client.settlement(&args.task).await?;
-        match args.json {
+        let settlement = client.settlement(task).await?;
+        match json {
             true => look::json(&settlement)?,
             false => show(&settlement.text)?,
         }

@@ -79,6 +79,10 @@ impl Broker for Moody {
         }
     }
 
+    fn tell(&self, body: Bytes) {
+        self.inner.tell(body);
+    }
+
     async fn subscribe(
         &self,
         source: Source,

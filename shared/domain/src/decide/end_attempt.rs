@@ -21,26 +21,46 @@ pub(super) fn hand_back(
     why: &str,
     given: &Given,
 ) -> Result<Decision, Halt> {
-    let (header, state) = view.attempt(at)?;
+    view.attempt(at)?;
     let Some(claim) = view.claim(&at.step)? else { return Ok(Decision::nothing()) };
     let failure = Failure::new(FailureClass::Cancelled, format!("handed back: {why}"));
-    let after = effect::aftermath(view, &at.step, claim, &failure, given)?;
+    uncharged(view, &at.step, claim, &failure, given).map(Decision::from)
+}
+
+/// Ends an attempt that is not charged. In a task that goes on the step is ready again at once,
+/// unless what the attempt was sending may still be on its way, or only a person can know.
+pub(super) fn uncharged(
+    view: &View,
+    step: &StepId,
+    claim: &Claim,
+    failure: &Failure,
+    given: &Given,
+) -> Result<Vec<Change>, Halt> {
+    let after = effect::aftermath(view, step, claim, failure, given)?;
     let mut changes = after.changes;
-    changes.push(attempt_failed(&at.step, claim, &failure, 0, false));
-    if is_closing(&header.phase) {
-        return Ok(changes.into());
+    changes.push(attempt_failed(step, claim, failure, 0, false));
+    if is_closing(&view.header()?.phase) {
+        return Ok(changes);
     }
+    let state = view.step(step)?;
     let next = StepState { attempt: state.attempt + 1, ..state };
-    let step = at.step.clone();
+    let (definition, step) = (view.definition(step)?, step.clone());
     changes.push(match (after.hold, after.not_before.filter(|due| *due > given.now)) {
         (Some(hold), _) => Change::StepHeld { step, hold },
         (None, Some(due)) => Change::RetryScheduled { step, due },
-        (None, None) => {
-            let definition = view.definition(&at.step)?;
-            open::ready(view, definition, &next, given.now, Start::Again)?
-        }
+        (None, None) => open::ready(view, definition, &next, given.now, Start::Again)?,
     });
-    Ok(changes.into())
+    Ok(changes)
+}
+
+/// Marks the attempts that end by these changes as taken from their workers.
+pub(super) fn taken(mut changes: Vec<Change>) -> Vec<Change> {
+    for change in &mut changes {
+        if let Change::AttemptFailed { taken, .. } = change {
+            *taken = true;
+        }
+    }
+    changes
 }
 
 /// Takes an attempt from a silent worker.
@@ -60,7 +80,8 @@ pub(super) fn expire(
         return Ok(Decision::nothing()); // it was renewed
     }
     let failure = if proven { silence(claim) } else { expiry(claim) };
-    after_failure(view, step, claim, &failure, 0, given)
+    let Decision { changes, payloads } = after_failure(view, step, claim, &failure, 0, given)?;
+    Ok(Decision { changes: taken(changes), payloads })
 }
 
 /// Says how an attempt failed whose claim has expired: its worker fell silent, or went on with
@@ -118,6 +139,7 @@ pub(super) fn attempt_failed(
         cost_usd_micros,
         charged,
         details: claim.details.clone(),
+        taken: false,
     }
 }
 

@@ -13,6 +13,7 @@ mod open;
 mod pause;
 mod round;
 mod stop;
+mod stop_attempt;
 mod submit;
 mod timer;
 mod undo;
@@ -177,6 +178,15 @@ pub enum Command {
         /// What the plan was made on.
         basis: Box<Basis>,
     },
+    /// Take an attempt from its worker, so that another one starts; it is not charged.
+    StopAttempt {
+        /// The step.
+        step: StepId,
+        /// The attempt.
+        attempt: u32,
+        /// In the asker's words.
+        reason: Option<String>,
+    },
     /// Let nothing new start, and let the task's clocks stand still.
     Pause {
         /// In the asker's words.
@@ -248,7 +258,9 @@ pub fn hint(command: &Command) -> Vec<Key> {
         Command::ReleaseStep { step, .. } | Command::TellDependents { step } => {
             keys.extend([Key::Definition(step.clone()), Key::Step(step.clone())]);
         }
-        Command::ClaimStep { step, .. } | Command::ExpireClaim { step, .. } => {
+        Command::ClaimStep { step, .. }
+        | Command::ExpireClaim { step, .. }
+        | Command::StopAttempt { step, .. } => {
             keys.extend(step_keys(step));
         }
         Command::RenewClaim { at, .. } => keys = vec![Key::Gate, Key::Claim(at.step.clone())],
@@ -320,6 +332,9 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
         Command::Stop { reason, mode } => stop::decide(view, reason.clone(), *mode),
         Command::StopAsPlanned { reason, mode, basis } => {
             stop::as_planned(view, reason.clone(), *mode, basis)
+        }
+        Command::StopAttempt { step, attempt, reason } => {
+            stop_attempt::decide(view, step, *attempt, reason.as_deref(), given)
         }
         Command::Pause { reason } => pause::pause(view, reason.as_deref(), given),
         Command::Resume { reason } => pause::resume(view, reason.as_deref()),

@@ -87,6 +87,10 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
             details: None,
             alive: false,
         },
+        23 if deed.how.is_multiple_of(2) => {
+            let at = pick(&past.attempts, deed.which)?;
+            Command::StopAttempt { step: at.step, attempt: at.attempt, reason: None }
+        }
         23 => Command::HandBack { at: pick(&running, deed.which)?, why: "draining".to_owned() },
         24 => completion(past, deed, pick(&past.attempts, deed.which)?),
         25 => pick(&past.outcomes, deed.which)?.1,

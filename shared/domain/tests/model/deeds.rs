@@ -61,6 +61,8 @@ pub enum Deed {
     Answer { step: Option<StepId>, answer: Answer },
     /// A person stops the task.
     Stop,
+    /// A person stops one attempt.
+    StopAttempt { step: StepId, attempt: u32 },
 }
 
 impl Setting {
@@ -99,6 +101,11 @@ impl Setting {
         }
         if state.left.stops > 0 && !state.header().state.is_final() {
             deeds.push(Deed::Stop);
+        }
+        if state.left.attempt_stops > 0 {
+            let stop = |(step, claim): (&StepId, &Claim)| (step.clone(), claim.attempt);
+            let running = state.claims().map(stop);
+            deeds.extend(running.map(|(step, attempt)| Deed::StopAttempt { step, attempt }));
         }
     }
 
@@ -191,6 +198,12 @@ impl Setting {
                 let (note, effect, receipt) = (None, None, None);
                 let command = Command::Answer { step, answer, note, effect, receipt };
                 let _ = self.execute(&mut next, PERSON, &command); // it may have ended meanwhile
+            }
+            Deed::StopAttempt { step, attempt } => {
+                next.left.attempt_stops -= 1;
+                let (step, attempt, reason) = (step.clone(), *attempt, None);
+                let command = Command::StopAttempt { step, attempt, reason };
+                let _ = self.execute(&mut next, PERSON, &command);
             }
             Deed::Stop => {
                 next.left.stops -= 1;

@@ -165,6 +165,16 @@ fn an_irreversible_effect_is_sent_once_unless_a_person_says_otherwise() {
 }
 
 #[test]
+fn an_attempt_that_a_person_stops_keeps_the_rules() {
+    check(settings::attempt_stopped(), 14_717);
+}
+
+#[test]
+fn an_irreversible_effect_is_sent_once_though_its_attempt_is_stopped() {
+    check(settings::irreversible_attempt_stopped(), 10_505);
+}
+
+#[test]
 fn an_irreversible_effect_is_sent_once_under_a_stop() {
     check(settings::irreversible_stopped(), 9635);
 }

@@ -63,7 +63,7 @@ impl Setting {
         Self {
             name,
             submission,
-            bounds: Bounds { faults: 0, failures: 0, answers: 0, stops: 0 },
+            bounds: Bounds { faults: 0, failures: 0, answers: 0, stops: 0, attempt_stops: 0 },
             room: 250,
             fault: None,
             fails: &[],
@@ -79,9 +79,9 @@ impl Setting {
     /// Raises each bound that is not zero.
     pub fn deeper(self, by: u8) -> Self {
         let more = |bound: u8| if bound == 0 { 0 } else { bound.saturating_add(by) };
-        let Bounds { faults, failures, answers, stops } = self.bounds;
+        let Bounds { faults, failures, answers, stops, attempt_stops } = self.bounds;
         let (faults, failures, answers) = (more(faults), more(failures), more(answers));
-        Self { bounds: Bounds { faults, failures, answers, stops }, ..self }
+        Self { bounds: Bounds { faults, failures, answers, stops, attempt_stops }, ..self }
     }
 
     /// Notes that something was seen.

@@ -18,7 +18,7 @@ fn of(steps: Vec<StepPlan>) -> Submission {
 }
 
 fn bounds(faults: u8, failures: u8, answers: u8, stops: u8) -> Bounds {
-    Bounds { faults, failures, answers, stops }
+    Bounds { faults, failures, answers, stops, attempt_stops: 0 }
 }
 
 fn with(on_failure: OnFailure, plan: StepPlan) -> StepPlan {
@@ -281,6 +281,24 @@ pub fn irreversible() -> Setting {
     }
 }
 
+/// One step whose attempt a person stops, while its worker may be slow to hear of it.
+pub fn attempt_stopped() -> Setting {
+    Setting {
+        bounds: Bounds { attempt_stops: 2, ..bounds(1, 0, 0, 1) },
+        sights: &["a late outcome is refused", "cancelled", "completed"],
+        ..Setting { name: "attempt stopped", ..one_step() }
+    }
+}
+
+/// A person stops an attempt that may be sending.
+pub fn irreversible_attempt_stopped() -> Setting {
+    Setting {
+        bounds: Bounds { attempt_stops: 1, ..bounds(1, 0, 1, 0) },
+        sights: &["held: uncertain_effect", "a late receipt ends its hold", "completed"],
+        ..Setting { name: "irreversible effect, attempt stopped", ..irreversible() }
+    }
+}
+
 /// The same under a stop.
 pub fn irreversible_stopped() -> Setting {
     Setting {
@@ -345,7 +363,9 @@ pub fn all() -> Vec<Setting> {
         deadline_fails(),
         deadline_stops(),
         verification(),
+        attempt_stopped(),
         irreversible(),
+        irreversible_attempt_stopped(),
         irreversible_stopped(),
         checkable(),
         idempotent(),

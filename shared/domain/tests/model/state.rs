@@ -78,6 +78,8 @@ pub struct Bounds {
     pub answers: u8,
     /// Stops that a person asks for.
     pub stops: u8,
+    /// Stops of single attempts that a person asks for.
+    pub attempt_stops: u8,
 }
 
 /// All that exists.
