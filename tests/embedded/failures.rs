@@ -156,12 +156,9 @@ async fn a_stop_ends_a_running_attempt_and_nothing_starts_after() {
     let task = world.submit(json!({ "kind": "f", "steps": steps })).await.unwrap();
     let started = directory.path().join("started");
     standfast_tests::wait::until("the start", async || started.exists().then_some(())).await;
-    assert!(
-        world.command(&task, Command::Stop { reason: None, mode: StopMode::Halt }).await.unwrap()
-    );
-    assert!(
-        !world.command(&task, Command::Stop { reason: None, mode: StopMode::Halt }).await.unwrap()
-    );
+    let stop = Command::Stop { reason: None, mode: StopMode::Halt };
+    assert!(world.command(&task, stop.clone()).await.unwrap());
+    assert!(!world.command(&task, stop).await.unwrap());
     world.wait_verified(&task, TaskState::Cancelled).await;
     assert!(!directory.path().join("next").exists());
     world.close().await;

@@ -65,8 +65,10 @@ pub async fn client(world: Arc<World>, drawn: Drawn) {
     }
     let Some(stop) = drawn.stop else { return };
     pause(stop).await;
-    let command =
-        Command::Stop { reason: Some("as it was drawn".to_owned()), mode: StopMode::Halt };
+    let command = Command::Stop {
+        reason: Some("as it was drawn".to_owned()),
+        mode: StopMode::ALL[usize::try_from(stop.as_millis() % 3).expect("below three")],
+    };
     let answer = ask(&world, |api| tell(api, task.clone(), command.clone())).await;
     let moment = world.trace.say("client", format_args!("stop of {task}: {}", word(&answer)));
     if answer.is_ok() {

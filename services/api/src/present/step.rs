@@ -224,21 +224,23 @@ mod tests {
         let ending = Ending::Cancelled;
         let (main, closing) = (Phase::Main, Phase::Closing { ending });
         let (last, ended) = (Phase::Finally { ending }, Phase::Ended { ending, at: Time(0) });
+        let undoing = Phase::Undoing { until: Time(0) };
         let done = record(Status::Succeeded { at: Time(0) });
-        for (phase, finally, record, claimed, word) in [
-            (main, false, ready(), false, StepState::Ready),
-            (main, false, ready(), true, StepState::Running),
-            (main, false, Record::pending(1), false, StepState::Pending),
-            (main, false, held(), false, StepState::Held),
-            (closing, false, ready(), true, StepState::Running),
-            (closing, false, ready(), false, StepState::Cancelled),
-            (closing, true, Record::pending(0), false, StepState::Pending),
-            (last, false, held(), false, StepState::Cancelled),
-            (last, true, ready(), false, StepState::Ready),
-            (ended, true, Record::pending(0), false, StepState::Cancelled),
-            (ended, false, done, false, StepState::Succeeded),
+        for (phase, part, record, claimed, word) in [
+            (main, Part::Main, ready(), false, StepState::Ready),
+            (main, Part::Main, ready(), true, StepState::Running),
+            (main, Part::Main, Record::pending(1), false, StepState::Pending),
+            (main, Part::Main, held(), false, StepState::Held),
+            (closing, Part::Main, ready(), true, StepState::Running),
+            (closing, Part::Main, ready(), false, StepState::Cancelled),
+            (closing, Part::Finally, Record::pending(0), false, StepState::Pending),
+            (last, Part::Main, held(), false, StepState::Cancelled),
+            (undoing, Part::Main, held(), false, StepState::Cancelled),
+            (undoing, Part::Undo, held(), false, StepState::Held),
+            (last, Part::Finally, ready(), false, StepState::Ready),
+            (ended, Part::Finally, Record::pending(0), false, StepState::Cancelled),
+            (ended, Part::Main, done, false, StepState::Succeeded),
         ] {
-            let part = if finally { Part::Finally } else { Part::Main };
             assert_eq!(state(&phase, part, &record, claimed), word, "{phase:?} {record:?}");
         }
         assert!(open_hold(&main, Part::Main, &held()).is_some());

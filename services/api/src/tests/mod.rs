@@ -6,6 +6,7 @@ mod bulk_stops;
 mod effects;
 mod history;
 mod listing;
+mod steering;
 mod stops;
 mod strange;
 mod submission;

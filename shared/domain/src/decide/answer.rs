@@ -66,17 +66,7 @@ pub(super) fn decide(
             changes.extend(unpause(view, step)?);
         }
         (Some(step), Answer::Skip) => {
-            let reason = SkipReason::Answer;
-            changes.push(match hold.reason {
-                HoldReason::Timer => Change::TimerFired { step: step.clone() },
-                HoldReason::Paused
-                | HoldReason::Failures
-                | HoldReason::WorkerDied
-                | HoldReason::Verification
-                | HoldReason::UncertainEffect
-                | HoldReason::EffectChanged
-                | HoldReason::UndoFailed => Change::StepSkipped { step: step.clone(), reason },
-            });
+            changes.push(skipped(step, hold.reason));
             changes.extend(unpause(view, step)?);
         }
         (Some(step), Answer::Keep | Answer::SendAlso) => {
@@ -97,6 +87,21 @@ pub(super) fn decide(
         }
     }
     Ok(changes.into())
+}
+
+/// Goes on without a step; a wait ends at once.
+fn skipped(step: &StepId, held: HoldReason) -> Change {
+    let (step, reason) = (step.clone(), SkipReason::Answer);
+    match held {
+        HoldReason::Timer => Change::TimerFired { step },
+        HoldReason::Paused
+        | HoldReason::Failures
+        | HoldReason::WorkerDied
+        | HoldReason::Verification
+        | HoldReason::UncertainEffect
+        | HoldReason::EffectChanged
+        | HoldReason::UndoFailed => Change::StepSkipped { step, reason },
+    }
 }
 
 /// Takes what a person found out about an effect.
@@ -141,28 +146,8 @@ fn settle_effect(
         note,
     };
     let generation = effect.generation;
-    let truth = match said.answer {
-        Answer::Happened => Change::EffectLanded {
-            step: step.clone(),
-            name: name.clone(),
-            generation,
-            receipt_sha256: digest(&receipt),
-            output_round: None,
-            intent: None,
-        },
-        Answer::NotHappened
-        | Answer::Retry
-        | Answer::Skip
-        | Answer::Keep
-        | Answer::SendAlso
-        | Answer::Stop => Change::EffectNotLanded {
-            step: step.clone(),
-            name: name.clone(),
-            generation,
-            how: NotLanded::Answered,
-        },
-    };
     let happened = said.answer == Answer::Happened;
+    let truth = truth(step, &name, generation, happened.then(|| digest(&receipt)));
     let mut changes = vec![answered];
     if view.definition(step)?.part() == Part::Undo {
         changes.extend(allowed_anew(view, given)?);
@@ -172,6 +157,21 @@ fn settle_effect(
     let key = Key::Receipt(step.clone(), name, generation);
     let payloads = happened.then_some((key, Record::Payload(receipt))).into_iter().collect();
     Ok(Decision { changes, payloads })
+}
+
+/// Makes the fact that a person has found out; with the digest of a receipt it has happened.
+fn truth(step: &StepId, name: &str, generation: u32, receipt_sha256: Option<String>) -> Change {
+    let (step, name) = (step.clone(), name.to_owned());
+    match receipt_sha256 {
+        Some(receipt_sha256) => {
+            let (output_round, intent) = (None, None);
+            Change::EffectLanded { step, name, generation, receipt_sha256, output_round, intent }
+        }
+        None => {
+            let how = NotLanded::Answered;
+            Change::EffectNotLanded { step, name, generation, how }
+        }
+    }
 }
 
 /// What follows when a person has said what becomes of a changed request.

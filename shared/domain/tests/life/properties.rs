@@ -142,15 +142,22 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
             let answer = answers[usize::from(deed.how % 4)];
             answered(Some(pick(&held, deed.which)?.0), answer)
         }
-        38 if deed.how.is_multiple_of(4) => {
-            let mode = StopMode::ALL[usize::from(deed.which) % StopMode::ALL.len()];
-            Command::Stop { reason: None, mode }
-        }
-        38 if deed.how % 4 == 1 => Command::Pause { reason: None },
-        38 if deed.how % 4 == 2 => Command::Resume { reason: None },
+        38 if deed.how % 4 < 3 => steered(deed),
         38 => Command::HandBack { at: pick(&past.attempts, deed.which)?, why: String::new() },
         _ => claim_command(&format!("s{}", deed.which % 12), worker),
     })
+}
+
+fn steered(deed: &Deed) -> Command {
+    let reason = None;
+    match deed.how % 4 {
+        0 => {
+            let mode = StopMode::ALL[usize::from(deed.which) % StopMode::ALL.len()];
+            Command::Stop { reason, mode }
+        }
+        1 => Command::Pause { reason },
+        _ => Command::Resume { reason },
+    }
 }
 
 fn answered(step: Option<StepId>, answer: Answer) -> Command {

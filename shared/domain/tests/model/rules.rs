@@ -7,10 +7,10 @@ use standfast_domain::event::{Change, Event};
 use standfast_domain::ids::StepId;
 use standfast_domain::index::{Entry, TIMERS, WORK, entries};
 use standfast_domain::invariants::faults;
-use standfast_domain::record::{Key, NotLanded, Phase, Record, Status};
+use standfast_domain::record::{Key, NotLanded, Part, Phase, Record, Status};
 
 use super::effects;
-use super::setting::Setting;
+use super::setting::{Setting, Sight};
 use super::state::{Kept, State};
 
 /// A rule, named after the property that states it.
@@ -36,6 +36,8 @@ pub enum Rule {
     Sends,
     /// What is known to have landed stays so.
     Receipts,
+    /// Each landed effect is undone at most once, and the last of them first.
+    Undoes,
     /// What follows from a command is never refused.
     FollowUps,
 }
@@ -68,6 +70,9 @@ impl Setting {
             if ended && !is_late(&event.change) {
                 return broken(Rule::Ends, format!("{:?}", event.change));
             }
+            if ended && matches!(event.change, Change::EffectLanded { .. }) {
+                self.see(Sight::LandedLate);
+            }
             self.of_event(state, before, &event.change)?;
         }
         effects::landed_stays(state)
@@ -92,9 +97,24 @@ impl Setting {
             Change::AttemptFailed { step, attempt, .. } => fence(before, step, *attempt),
             Change::StepSucceeded { step, attempt, .. } => {
                 fence(before, step, *attempt)?;
+                if drains(before) {
+                    self.see(Sight::Drained);
+                }
                 settle(state, step)
             }
+            Change::EffectIntended { step, intent, .. } if drains(before) => {
+                fence(before, step, intent.attempt)
+            }
             Change::EffectIntended { step, .. } => self.starts(before, step),
+            Change::UndoAdded { landing, .. } => undoes(state, *landing),
+            Change::StopStrengthened { .. } => {
+                self.see(Sight::Strengthened);
+                Ok(())
+            }
+            Change::ClockPostponed { .. } => {
+                self.see(Sight::Postponed);
+                Ok(())
+            }
             Change::EffectLanded { step, generation, .. } => {
                 effects::landed(state, step, *generation)
             }
@@ -187,6 +207,41 @@ impl Setting {
     }
 }
 
+/// True if attempts of the plan may finish, although the task is stopped.
+fn drains(before: &Before) -> bool {
+    match before.get(&Key::Gate).map(|kept| &kept.record) {
+        Some(Record::Gate(gate)) => gate.closed && !gate.ends_attempts(),
+        _ => false,
+    }
+}
+
+/// Of what has landed and was not undone, the last is undone.
+fn undoes(state: &State, landing: u32) -> Result<(), Broken> {
+    let begun = |number: u32| {
+        let mut keys = state.records.keys();
+        keys.any(|key| {
+            matches!(key, Key::Definition(step)
+            if step.undone().is_some_and(|(_, of)| of == number))
+        })
+    };
+    let landed = state.records.keys().filter_map(|key| match key {
+        Key::Landing(number) => Some(*number),
+        _ => None,
+    });
+    let later = landed.filter(|number| *number > landing && !begun(*number)).max();
+    let runs = state.records.keys().filter(|key| {
+        matches!(key, Key::Definition(step)
+        if step.undone().is_some_and(|(_, of)| of == landing))
+    });
+    match (later, runs.count()) {
+        (None, 1) => Ok(()),
+        (later, runs) => {
+            let why = format!("landing {landing} is undone before {later:?}, {runs} runs");
+            broken(Rule::Undoes, why)
+        }
+    }
+}
+
 /// True for facts that are taken of a task that has ended: what became of its effects, and
 /// results that came too late.
 fn is_late(change: &Change) -> bool {
@@ -208,7 +263,10 @@ fn explained(state: &State) -> Option<Broken> {
         return None;
     }
     let gate = state.gate();
-    let main = header.phase == Phase::Main;
+    let wanted = |step: &StepId| match step.undone() {
+        Some(_) => header.phase.wants(Part::Undo),
+        None => header.phase == Phase::Main,
+    };
     let mut statuses = state.statuses();
     let ready = || state.entries.iter().any(|(index, _)| index.starts_with("ready:"));
     let moves = state.claims().next().is_some()
@@ -216,8 +274,8 @@ fn explained(state: &State) -> Option<Broken> {
         || state.members(TIMERS).next().is_some()
         || gate.holds.iter().any(|hold| !hold.reason.answers().is_empty())
         || (gate.holds.is_empty() && ready())
-        || statuses.any(|(_, status)| match status {
-            Status::Held { hold } => main && !hold.reason.answers().is_empty(),
+        || statuses.any(|(step, status)| match status {
+            Status::Held { hold } => wanted(step) && !hold.reason.answers().is_empty(),
             _ => false,
         });
     let why = "no worker, clock, sweep or person can move the task on".to_owned();

@@ -80,6 +80,8 @@ pub struct Bounds {
     pub stops: u8,
     /// Stops of single attempts that a person asks for.
     pub attempt_stops: u8,
+    /// Pauses that a person asks for; each may be ended.
+    pub pauses: u8,
 }
 
 /// All that exists.
@@ -348,6 +350,7 @@ fn print(key: &Key, record: &Record) -> u64 {
                 Status::Pending | Status::Ready { .. } | Status::Retrying { .. } => {}
             }
         }
+        Record::Landing(landing) => landing.at = Time(0),
         Record::Effects(effects) => {
             for effect in effects.values_mut() {
                 effect.intended_at = Time(0);

@@ -448,17 +448,15 @@ fn added_steps_may_need_steps_that_are_not_known_here() {
 
 #[test]
 fn an_undo_says_how_an_effect_is_undone() {
-    let undo = |undo: Value| with_step(json!({"undo": undo}));
-    let with = json!({"command": ["true"]});
-    refused(undo(json!(1)), "/steps/1/undo: expected an undo, an object, found the number 1");
-    refused(undo(json!({"uses": "exec"})), "/steps/1/undo/with: missing field `with`");
+    let (undo, with) = (|undo: Value| with_step(json!({"undo": undo})), json!({"command": ["x"]}));
+    refused(undo(json!({"uses": "x"})), "/steps/1/undo/with: missing field `with`");
     refused(
         undo(json!({"uses": "timer", "with": with})),
         "/steps/1/undo/uses: expected a handler, found `timer`: waiting undoes nothing",
     );
     refused(
         undo(json!({"uses": "exec", "with": with, "retry": {"max_attempts": 4}})),
-        "/steps/1/undo/retry/max_attempts: expected a whole number from 1 to 3, found `4`",
+        "/steps/1/undo/retry/max_attempts: expected a whole number from 1 to 3, found the number 4",
     );
     refused(
         with_step(json!({"effect": {"class": "none"}, "undo": {"uses": "exec", "with": with}})),
