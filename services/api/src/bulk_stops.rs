@@ -39,7 +39,7 @@ const COUNTS_A_PAGE: usize = 1_000;
 
 /// What is to become of a task that matches.
 enum Fate {
-    Stop(Base),
+    Stop(Box<Base>),
     /// It has ended, or is stopped at least as hard.
     Nothing {
         already: bool,
@@ -96,7 +96,7 @@ pub(crate) async fn stop(
     let (mut done, mut stopping) = (StopsDone::default(), Vec::new());
     for base in bases {
         match fate(&caller, base, mode(request.mode)) {
-            Fate::Stop(base) => stopping.push(base),
+            Fate::Stop(base) => stopping.push(*base),
             Fate::Nothing { already } => done.already += u64::from(already),
             Fate::Refused(why) => done.refused.push(why),
         }
@@ -136,7 +136,7 @@ fn fate(caller: &Caller, base: Base, mode: Mode) -> Fate {
         return Fate::Nothing { already: known.is_some() };
     }
     match caller.demand_on(Right::Stop, &base) {
-        Ok(()) => Fate::Stop(base),
+        Ok(()) => Fate::Stop(Box::new(base)),
         Err(fail) => Fate::Refused(StopRefused { id: base.task.to_string(), why: fail.detail() }),
     }
 }

@@ -116,8 +116,11 @@ pub(super) fn plan(base: &Base, now: Time, planned: &Planned) -> Vec<String> {
     lines
 }
 
+/// A section's name, and which items it shows.
+type Section = (&'static str, fn(&Item) -> bool);
+
 /// What the sections of a plan and of a settlement show.
-const SECTIONS: [(&str, fn(&Item) -> bool); 7] = [
+const SECTIONS: [Section; 7] = [
     ("Landed", |item| item.now == Now::Landed),
     ("Running", |item| item.now == Now::Running),
     ("In flight", |item| item.now == Now::InFlight),
