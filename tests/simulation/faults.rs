@@ -22,6 +22,8 @@ pub enum Fault {
     SlowAnswer,
     /// The store answers nobody for a while.
     StoreDown,
+    /// The store answers nobody for longer than claims last.
+    LongOutage,
     /// The store refuses writes for a while.
     ReadOnly,
     /// One process does not reach the store for a while.
@@ -57,12 +59,13 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::StoreFails,
         Self::AnswerLost,
         Self::HalfApplied,
         Self::SlowAnswer,
         Self::StoreDown,
+        Self::LongOutage,
         Self::ReadOnly,
         Self::CutOff,
         Self::ClockForward,
@@ -97,9 +100,13 @@ pub struct Faults {
 struct State {
     calm: bool,
     store_down: Duration,
+    /// When the store did not answer, or took no writes.
+    outages: Vec<(Duration, Duration)>,
     read_only: Duration,
     broker_down: Duration,
     clock: i64,
+    /// When the clock was put forward.
+    jumps: Vec<Duration>,
 }
 
 impl Faults {
@@ -138,9 +145,11 @@ impl Faults {
     }
 
     /// From now on nothing goes wrong any more. The clock stays where it has jumped to.
-    pub fn calm(&self) {
+    pub fn calm(&self, now: Duration) {
         let mut state = self.state.lock().unwrap();
-        *state = State { calm: true, clock: state.clock, ..State::default() };
+        state.outages.iter_mut().for_each(|(_, end)| *end = (*end).min(now));
+        state.calm = true;
+        (state.store_down, state.read_only, state.broker_down) = Default::default();
     }
 
     pub fn store_down(&self, now: Duration) -> bool {
@@ -160,18 +169,39 @@ impl Faults {
         self.state.lock().unwrap().clock
     }
 
-    /// Begins a fault that lasts until a time.
-    pub fn lasts(&self, fault: Fault, until: Duration) {
+    /// Gives from when to when the store did not answer, or took no writes.
+    pub fn outages(&self) -> Vec<(Duration, Duration)> {
+        self.state.lock().unwrap().outages.clone()
+    }
+
+    /// Begins a fault that lasts from now until a time.
+    pub fn lasts(&self, fault: Fault, now: Duration, until: Duration) {
         let mut state = self.state.lock().unwrap();
         match fault {
-            Fault::StoreDown => state.store_down = until,
-            Fault::ReadOnly => state.read_only = until,
+            Fault::StoreDown | Fault::LongOutage => {
+                state.store_down = state.store_down.max(until);
+                state.outages.push((now, until));
+            }
+            Fault::ReadOnly => {
+                state.read_only = until;
+                state.outages.push((now, until));
+            }
             Fault::BrokerDown => state.broker_down = until,
             other => panic!("{other:?} does not last"),
         }
     }
 
-    pub fn jump(&self, millis: i64) {
-        self.state.lock().unwrap().clock += millis;
+    /// Puts the store's clock forward or back.
+    pub fn jump(&self, now: Duration, millis: i64) {
+        let mut state = self.state.lock().unwrap();
+        state.clock += millis;
+        if millis > 0 {
+            state.jumps.push(now);
+        }
+    }
+
+    /// True if the store's clock was put forward in a time.
+    pub fn has_jumped(&self, from: Duration, to: Duration) -> bool {
+        self.state.lock().unwrap().jumps.iter().any(|jump| (from..=to).contains(jump))
     }
 }

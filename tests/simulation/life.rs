@@ -18,11 +18,14 @@ use crate::process::Process;
 use crate::records;
 use crate::site::{self, Role};
 use crate::trace::pause;
-use crate::world::World;
+use crate::world::{Snapshot, World};
 
 /// How long after the last fault everything must have come to its end: longer than the longest
 /// chain of retries, take-overs and sweeps that plans and product allow.
 const SETTLED_WITHIN: Duration = Duration::from_secs(45 * 60);
+/// How long the world goes on when everything has ended: time for a late receipt, and for a
+/// person to tell what became of an effect.
+const AFTERWARDS: Duration = Duration::from_secs(60);
 /// How long the removal of what was kept long enough may take.
 const REMOVED_WITHIN: Duration = Duration::from_secs(10 * 60);
 /// Longer than plans keep their tasks.
@@ -71,20 +74,21 @@ async fn world(seed: u64) -> Life {
         .collect();
     pause(trouble).await;
     world.trace.say("world", format_args!("calm"));
-    world.faults.calm();
+    world.faults.calm(world.trace.elapsed());
     world.calm.cancel();
     let mut faults = Vec::new();
     if !all_ends(&world, clients, &mut faults).await {
         faults.push(format!("not everything had ended {SETTLED_WITHIN:?} after the last fault"));
     }
-    let contents = world.store.contents().clone();
-    verdict(&world, &drawn, &contents, &mut faults).await;
+    pause(AFTERWARDS).await;
+    let snapshot = world.snapshot();
+    verdict(&world, &drawn, &snapshot, &mut faults).await;
     if faults.is_empty() {
         removal(&world, &mut faults).await;
     }
     world.over.cancel();
     let (lines, counts) = world.trace.take();
-    Life { lines, counts, contents, faults }
+    Life { lines, counts, contents: snapshot.contents, faults }
 }
 
 /// Starts the processes: the embedded mode's one, or some of each kind.
@@ -127,7 +131,7 @@ async fn all_ends(world: &World, clients: Vec<JoinHandle<()>>, faults: &mut Vec<
 async fn verdict(
     world: &Arc<World>,
     drawn: &[Drawn],
-    contents: &Contents,
+    snapshot: &Snapshot,
     faults: &mut Vec<String>,
 ) {
     let checker = Process::new(world, "check".to_owned(), false);
@@ -140,9 +144,9 @@ async fn verdict(
             faults.push(format!("{} was never acknowledged", drawn.key));
             continue;
         };
-        let found = records::records(contents, task, faults);
+        let found = records::records(&snapshot.contents, task, faults);
         faults.extend(records::broken(task, &found));
-        let mut case = Case::new(world, drawn, (task, told), &found);
+        let mut case = Case::new(world, drawn, (task, told), &found, snapshot);
         case.check();
         faults.append(&mut case.faults);
         match verify(&engine, task).await {
@@ -153,12 +157,12 @@ async fn verdict(
         }
         all.insert(task.clone(), found);
     }
-    faults.extend(records::index_faults(contents, &all));
+    faults.extend(records::index_faults(&snapshot.contents, &all));
 }
 
 /// Lets the time of retention pass: nothing of any task may be left.
 async fn removal(world: &World, faults: &mut Vec<String>) {
-    world.faults.jump(RETENTION_MILLIS);
+    world.faults.jump(world.trace.elapsed(), RETENTION_MILLIS);
     let until = world.trace.elapsed() + REMOVED_WITHIN;
     let left = || {
         let contents = world.store.contents();

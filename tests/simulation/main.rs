@@ -14,6 +14,7 @@
 
 mod broker;
 mod faults;
+mod ledger;
 mod life;
 mod oracle;
 mod outside;
@@ -22,6 +23,7 @@ mod plans;
 mod process;
 mod random;
 mod records;
+mod sending;
 mod site;
 mod store;
 mod trace;

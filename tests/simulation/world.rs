@@ -8,16 +8,19 @@ use std::time::Duration;
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::commit::{Commit, Scope};
 use standfast_domain::event::{Change, Event, decode_event};
+use standfast_domain::hold::Answer;
 use standfast_domain::ids::{StepId, TaskId};
-use standfast_domain::record::{Key, Record};
+use standfast_domain::record::{Key, Record, Standing};
 use standfast_domain::time::{Span, Time};
 use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
-use standfast_tests::memory_store::{Applied, MemoryStore};
+use standfast_tests::memory_store::{Applied, Contents, MemoryStore};
 use tokio_util::sync::CancellationToken;
 
 use crate::faults::Faults;
-use crate::outside::Outside;
+use crate::ledger::{Checked, Ledger, Sent};
+use crate::outside::{Outside, Start};
+use crate::process::Process;
 use crate::random::Random;
 use crate::trace::Trace;
 
@@ -29,6 +32,8 @@ const BEGINNING: i64 = 1_800_000_000_000;
 pub struct Seen {
     /// As a line of the trace.
     pub moment: u64,
+    /// Since the world began.
+    pub elapsed: Duration,
     pub event: Event,
 }
 
@@ -36,10 +41,32 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub struct Granted {
     pub moment: u64,
+    /// Since the world began.
+    pub elapsed: Duration,
+}
+
+/// Everything that is to be judged, as it was at one moment.
+pub struct Snapshot {
+    pub contents: Contents,
+    pub history: History,
+    pub starts: Vec<Start>,
+    pub sent: Vec<Sent>,
+    pub checks: Vec<Checked>,
+    pub said: Vec<Said>,
+}
+
+/// What a person said of an effect, or wants to be done about it.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub task: TaskId,
+    pub step: StepId,
+    pub answer: Answer,
+    /// When the person had looked at the outside's ledger, as a line of the trace.
+    pub looked: u64,
 }
 
 /// What commits have brought.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct History {
     pub events: BTreeMap<TaskId, Vec<Seen>>,
     pub claims: BTreeMap<(TaskId, StepId, u32), Granted>,
@@ -62,9 +89,14 @@ pub struct World {
     pub store: Arc<MemoryStore>,
     pub blobs: Blobs,
     pub outside: Outside,
+    pub ledger: Ledger,
     pub history: Mutex<History>,
     /// By the task's key.
     pub told: Mutex<BTreeMap<String, (TaskId, Told)>>,
+    /// What the person has said of effects, whether that was taken or not.
+    pub said: Mutex<Vec<Said>>,
+    /// All processes that ever ran, by name.
+    pub processes: Mutex<BTreeMap<String, Arc<Process>>>,
     /// Where the api is, while one runs.
     pub api: Mutex<Option<Engine>>,
     /// The queues that messages go through now.
@@ -82,6 +114,7 @@ impl World {
         let mut random = Random::new(seed);
         let trace = Arc::new(Trace::new());
         let faults = Arc::new(Faults::draw(&mut random));
+        let ledger = Ledger::draw(&mut random);
         let claim_length = Span::from_secs(random.between(5, 30));
         let (clock, jumps) = (trace.clone(), faults.clone());
         let now = move || {
@@ -95,14 +128,29 @@ impl World {
             store: Arc::new(MemoryStore::new(now)),
             blobs: Blobs::in_memory(),
             outside: Outside::default(),
+            ledger,
             history: Mutex::default(),
             told: Mutex::default(),
+            said: Mutex::default(),
+            processes: Mutex::default(),
             api: Mutex::default(),
             queues: Mutex::default(),
             claim_length,
             calm: CancellationToken::new(),
             over: CancellationToken::new(),
         })
+    }
+
+    /// Takes down how everything stands.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            contents: self.store.contents().clone(),
+            history: self.history.lock().unwrap().clone(),
+            starts: self.outside.starts(),
+            sent: self.ledger.sent(),
+            checks: self.ledger.checks(),
+            said: self.said.lock().unwrap().clone(),
+        }
     }
 
     /// Draws a span of so many milliseconds.
@@ -159,10 +207,26 @@ impl World {
                     self.trace.count("step running");
                     let mut history = self.history.lock().unwrap();
                     let place = (task.clone(), step, claim.attempt);
-                    history.claims.entry(place).or_insert(Granted { moment });
+                    let elapsed = self.trace.elapsed();
+                    history.claims.entry(place).or_insert(Granted { moment, elapsed });
                 }
+                Some(("effects", name)) => self.count_effects(name, bytes),
                 Some(_) => {}
             }
+        }
+    }
+
+    fn count_effects(&self, step: &str, bytes: &[u8]) {
+        let key = Key::Effects(StepId::new(step).unwrap());
+        let Ok(Record::Effects(effects)) = Record::decode(&key, bytes) else { return };
+        for effect in effects.values() {
+            let standing = match &effect.standing {
+                Standing::InFlight => "in flight",
+                Standing::Uncertain { .. } => "uncertain",
+                Standing::Landed { .. } => "landed",
+                Standing::NotLanded { how, .. } => how.as_str(),
+            };
+            self.trace.count(&format!("effect {standing}"));
         }
     }
 
@@ -195,7 +259,8 @@ impl World {
                 _ => {}
             }
             let mut history = self.history.lock().unwrap();
-            history.events.entry(task.clone()).or_default().push(Seen { moment, event });
+            let elapsed = self.trace.elapsed();
+            history.events.entry(task.clone()).or_default().push(Seen { moment, elapsed, event });
         }
     }
 }

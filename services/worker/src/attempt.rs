@@ -254,7 +254,8 @@ impl Bench {
                 step: claimed.step.to_string(),
                 attempt: claimed.attempt,
                 round: claimed.round,
-                directory: directory.join(".check"),
+                directory: directory.to_owned(),
+                directories: self.directories.clone(),
                 log: log.clone(),
                 secrets: self.secrets.clone(),
             })

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::Value;
 use standfast_domain::decide::Speaker;
 use standfast_domain::ids::{Principal, TaskId};
 use standfast_domain::record::{MAIN_EFFECT, NotLanded};
@@ -20,6 +20,7 @@ use standfast_engine::effects::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::directories::Directories;
 use crate::handlers::{
     Class, Failure, Handler, Intents, Job, LogSink, MaySend, NamedSecrets, Pulse, Report, Secrets,
     Sent,
@@ -27,6 +28,8 @@ use crate::handlers::{
 
 /// The wait between two tries while the store does not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// The name of a check's directory within its attempt's.
+const DIRECTORY: &str = ".check";
 
 /// What the gate of one attempt needs.
 pub(crate) struct Gate {
@@ -52,7 +55,9 @@ pub(crate) struct Checker {
     pub step: String,
     pub attempt: u32,
     pub round: u32,
+    /// The attempt's directory, in which the check has one of its own.
     pub directory: PathBuf,
+    pub directories: Arc<dyn Directories>,
     pub log: LogSink,
     pub secrets: Arc<dyn Secrets>,
 }
@@ -68,10 +73,10 @@ enum Found {
 impl Intents for Gate {
     async fn may_send(&self, request_timeout: Duration) -> MaySend {
         if !self.declared.class.needs_durable_store() {
-            return MaySend::Before(Instant::now() + request_timeout); // the claim is the intent
+            return MaySend::Before(self.monotonic() + request_timeout); // the claim is the intent
         }
         loop {
-            let before = Instant::now() + SEND_WINDOW.to_std();
+            let before = self.monotonic() + SEND_WINDOW.to_std();
             let answer = self
                 .claims
                 .intend(&self.task, self.at.clone(), self.ask(request_timeout), self.actor.clone())
@@ -93,13 +98,18 @@ impl Intents for Gate {
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(ASK_AGAIN) => {}
+                biased;
                 () = self.cancel.cancelled() => {
                     let why = "cancelled while its effect waited for the store";
                     return MaySend::Ended(unsent(Class::Cancelled, why));
                 }
+                () = tokio::time::sleep(ASK_AGAIN) => {}
             }
         }
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.claims.engine().clock().monotonic()
     }
 }
 
@@ -176,8 +186,9 @@ impl Gate {
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(ASK_AGAIN) => {}
+                biased;
                 () = self.give_up.cancelled() => return,
+                () = tokio::time::sleep(ASK_AGAIN) => {}
             }
         }
     }
@@ -190,16 +201,19 @@ impl Gate {
 
 impl Checker {
     async fn run(&self, task: &TaskId, time: Duration, cancel: &CancellationToken) -> Found {
-        if let Err(error) = tokio::fs::create_dir_all(&self.directory).await {
-            return Found::Nothing(unsent(Class::Retryable, &format!("its check: {error}")));
-        }
+        let directory = match self.directories.make_within(&self.directory, DIRECTORY).await {
+            Ok(directory) => directory,
+            Err(error) => {
+                return Found::Nothing(unsent(Class::Retryable, &format!("its check: {error}")));
+            }
+        };
         let job = Job {
             task: task.to_string(),
             step: self.step.clone(),
             attempt: self.attempt,
             round: self.round,
             input: self.check.with.clone(),
-            directory: self.directory.clone(),
+            directory,
             artifact: None,
             deadline: time,
             cancel: cancel.clone(),
@@ -209,26 +223,14 @@ impl Checker {
             pulse: Pulse::default(),
             effect: None,
         };
-        let uses = self.check.uses.as_str();
         match self.handler.run(job).await {
             Report::Succeeded(success) => Found::Happened(success.output),
-            Report::Failed(failure) if says_no(uses, &failure) => Found::NotHappened,
+            Report::Failed(failure) if self.handler.says_no(&failure) => Found::NotHappened,
             Report::Failed(failure) => {
                 let message = format!("its effect could not be checked: {}", failure.message);
                 Found::Nothing(Failure { sent: Sent::Not, message, ..failure })
             }
         }
-    }
-}
-
-/// True if a failed check says that the effect has not happened: `exec` by exit code 1, `http`
-/// by 404 and 410.
-fn says_no(uses: &str, failure: &Failure) -> bool {
-    let Some(output) = &failure.output else { return false };
-    match uses {
-        "exec" => output["exit_code"] == json!(1),
-        "http" => output["status"] == json!(404) || output["status"] == json!(410),
-        _ => false,
     }
 }
 
