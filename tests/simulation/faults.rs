@@ -110,6 +110,11 @@ struct State {
 }
 
 impl Faults {
+    /// Faults of a world where nothing goes wrong by itself.
+    pub fn none() -> Self {
+        Self { rates: BTreeMap::new(), state: Mutex::default() }
+    }
+
     /// Draws which faults a world has: each is left out of two worlds in five.
     pub fn draw(random: &mut Random) -> Self {
         let mut rates = BTreeMap::new();

@@ -143,7 +143,11 @@ pub struct Ledger {
 
 impl Ledger {
     pub fn draw(random: &mut Random) -> Self {
-        let trouble = *random.pick(&[0, 150, 400, 750]);
+        Self::failing(*random.pick(&[0, 150, 400, 750]))
+    }
+
+    /// Makes a world outside that fails in so many of a thousand cases.
+    pub fn failing(trouble: u64) -> Self {
         let patience = Mutex::default();
         Self { sent: Mutex::default(), checks: Mutex::default(), trouble, patience }
     }

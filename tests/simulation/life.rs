@@ -9,6 +9,7 @@ use standfast_domain::ids::TaskId;
 use standfast_domain::invariants::Records;
 use standfast_engine::verify::verify;
 use standfast_tests::memory_store::Contents;
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::oracle::Case;
@@ -45,13 +46,16 @@ pub struct Life {
 /// nobody else.
 pub static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// Makes a runtime whose time is virtual.
+pub fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let builder = builder.enable_time().start_paused(true);
+    builder.build().expect("a runtime without I/O starts")
+}
+
 /// Lives through one seed.
 pub fn live(seed: u64) -> Life {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O starts");
+    let runtime = runtime();
     let mut life = runtime.block_on(world(seed));
     drop(runtime);
     life.faults.extend(PANICS.lock().unwrap().drain(..));
@@ -65,7 +69,7 @@ async fn world(seed: u64) -> Life {
     for Drawn { key, plan, .. } in &drawn {
         world.trace.say("world", format_args!("{key}: {plan}"));
     }
-    people_the(&world);
+    settle(&world);
     tokio::spawn(site::weather(world.clone()));
     tokio::spawn(people::person(world.clone()));
     let clients: Vec<JoinHandle<()>> = drawn
@@ -92,23 +96,31 @@ async fn world(seed: u64) -> Life {
 }
 
 /// Starts the processes: the embedded mode's one, or some of each kind.
-fn people_the(world: &Arc<World>) {
-    let start = |role, name| drop(tokio::spawn(site::supervise(world.clone(), role, name)));
+fn settle(world: &Arc<World>) {
     if world.chance(250) {
         world.trace.count("installation embedded");
-        return start(Role::Whole, "whole");
+        return start(world, Role::Whole, "whole");
     }
     world.trace.count("installation of services");
-    start(Role::Api, "api");
-    start(Role::Scheduler, "s1");
-    start(Role::Worker(vec!["default", "b"]), "w1");
+    settle_services(world);
     if world.chance(600) {
-        start(Role::Scheduler, "s2");
+        start(world, Role::Scheduler, "s2");
     }
-    start(Role::Worker(vec!["default"]), "w2");
     if world.chance(500) {
-        start(Role::Worker(vec!["b", "default"]), "w3");
+        start(world, Role::Worker(vec!["b", "default"]), "w3");
     }
+}
+
+/// Starts the fewest processes of an installation of services in which one can follow another.
+pub fn settle_services(world: &Arc<World>) {
+    start(world, Role::Api, "api");
+    start(world, Role::Scheduler, "s1");
+    start(world, Role::Worker(vec!["default", "b"]), "w1");
+    start(world, Role::Worker(vec!["default"]), "w2");
+}
+
+fn start(world: &Arc<World>, role: Role, name: &'static str) {
+    tokio::spawn(site::supervise(world.clone(), role, name));
 }
 
 async fn all_ends(world: &World, clients: Vec<JoinHandle<()>>, faults: &mut Vec<String>) -> bool {

@@ -12,7 +12,7 @@ use standfast_domain::record::{EffectClass, Key, MAIN_EFFECT, NotLanded, Record}
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
-use standfast_engine::claims::Claims;
+use standfast_engine::claims::{Claims, News, Renewed};
 use standfast_engine::effects::{EffectAsk, Intended, SEND_WINDOW};
 use standfast_worker::handlers::{Class, Effect, Failure, Job, MaySend, Report, Sent, Success};
 
@@ -140,21 +140,24 @@ impl Named<'_> {
     pub async fn run(&self) -> Result<Landed, Failure> {
         let at = self.attempt().await?;
         let timeout = self.process.world.span(2_000, 15_000);
+        let mut first = None; // an intent whose answer was lost may be as old as its first call
         loop {
             let stood = self.process.stood_still();
-            let monotonic = self.claims.engine().clock().monotonic();
+            let held = self.hold_fast(&at).await?;
+            let clock = self.claims.engine().clock();
+            let (monotonic, stood) = *first.get_or_insert((clock.monotonic(), stood));
             self.process.pass_at("before intent").await;
             let asked =
                 self.claims.intend(&self.task(), at.clone(), self.ask(timeout), self.actor()).await;
             match asked {
                 Ok(Intended::Send { key }) => {
-                    let until = monotonic + SEND_WINDOW.to_std();
-                    if self.claims.engine().clock().monotonic() < until {
+                    let until = held.min(monotonic + SEND_WINDOW.to_std());
+                    if clock.monotonic() < until {
                         return self.send(&at, key, timeout, stood).await;
                     }
                     self.process.world.trace.count("window missed");
                     self.tell(&at, Err(NotLanded::NotSent)).await;
-                    return Err(failed(Class::Retryable, "it may not be sent any more"));
+                    first = None;
                 }
                 Ok(Intended::Kept { receipt }) => {
                     self.process.world.trace.count("receipt kept");
@@ -164,10 +167,35 @@ impl Named<'_> {
                     if let Some(receipt) = self.find_out(&at).await? {
                         return Ok(Landed { number: None, receipt });
                     }
+                    first = None;
                 }
                 Ok(Intended::Ended) => return Err(failed(Class::Cancelled, "it is over")),
                 Err(EngineError::Refused(refusal)) => {
                     return Err(failed(Class::Permanent, &refusal.to_string()));
+                }
+                Err(EngineError::Store(_)) => self.again().await?,
+            }
+        }
+    }
+
+    /// Renews the claim; gives until when it holds by this process's clock.
+    async fn hold_fast(&self, at: &Attempt) -> Result<Duration, Failure> {
+        let engine = self.claims.engine();
+        loop {
+            let asked = engine.clock().monotonic();
+            let news = News::default();
+            match self.claims.renew(&self.task(), at.clone(), news, self.actor()).await {
+                Ok(Renewed { stop: true, .. }) => {
+                    return Err(failed(Class::Cancelled, "told to end"));
+                }
+                Ok(Renewed { expires_at, stop: false }) => {
+                    let now = engine.now().await.expect("the store has just told its time");
+                    let left = expires_at.since(now).to_std();
+                    let length = Duration::from_millis(self.process.world.claim_length.0);
+                    return Ok((asked + length).min(engine.clock().monotonic() + left));
+                }
+                Err(EngineError::Refused(_)) => {
+                    return Err(failed(Class::Cancelled, "its claim is another's"));
                 }
                 Err(EngineError::Store(_)) => self.again().await?,
             }

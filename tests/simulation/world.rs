@@ -14,6 +14,7 @@ use standfast_domain::record::{Key, Record, Standing};
 use standfast_domain::time::{Span, Time};
 use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
+use standfast_engine::claims::CLAIM_LENGTH;
 use standfast_tests::memory_store::{Applied, Contents, MemoryStore};
 use tokio_util::sync::CancellationToken;
 
@@ -97,6 +98,8 @@ pub struct World {
     pub said: Mutex<Vec<Said>>,
     /// All processes that ever ran, by name.
     pub processes: Mutex<BTreeMap<String, Arc<Process>>>,
+    /// Which change cuts off the process that commits it, before it hears so, and for how long.
+    pub cuts_off: Mutex<Option<(fn(&Change) -> bool, Duration)>>,
     /// Where the api is, while one runs.
     pub api: Mutex<Option<Engine>>,
     /// The queues that messages go through now.
@@ -112,10 +115,20 @@ pub struct World {
 impl World {
     pub fn new(seed: u64) -> Arc<Self> {
         let mut random = Random::new(seed);
-        let trace = Arc::new(Trace::new());
-        let faults = Arc::new(Faults::draw(&mut random));
+        let faults = Faults::draw(&mut random);
         let ledger = Ledger::draw(&mut random);
         let claim_length = Span::from_secs(random.between(5, 30));
+        Self::of(random, faults, ledger, claim_length)
+    }
+
+    /// Makes a world where nothing goes wrong by itself, with claims of the usual length.
+    pub fn quiet(seed: u64) -> Arc<Self> {
+        Self::of(Random::new(seed), Faults::none(), Ledger::failing(0), CLAIM_LENGTH)
+    }
+
+    fn of(random: Random, faults: Faults, ledger: Ledger, claim_length: Span) -> Arc<Self> {
+        let trace = Arc::new(Trace::new());
+        let faults = Arc::new(faults);
         let (clock, jumps) = (trace.clone(), faults.clone());
         let now = move || {
             let elapsed = i64::try_from(clock.elapsed().as_millis()).unwrap();
@@ -133,6 +146,7 @@ impl World {
             told: Mutex::default(),
             said: Mutex::default(),
             processes: Mutex::default(),
+            cuts_off: Mutex::default(),
             api: Mutex::default(),
             queues: Mutex::default(),
             claim_length,
@@ -216,6 +230,14 @@ impl World {
         }
     }
 
+    fn cut_off_at(&self, process: &str, change: &Change) {
+        let mut cuts_off = self.cuts_off.lock().unwrap();
+        if let Some((_, span)) = cuts_off.take_if(|(wanted, _)| wanted(change)) {
+            let process = self.processes.lock().unwrap()[process].clone();
+            process.cut_off(self.trace.elapsed() + span);
+        }
+    }
+
     fn count_effects(&self, step: &str, bytes: &[u8]) {
         let key = Key::Effects(StepId::new(step).unwrap());
         let Ok(Record::Effects(effects)) = Record::decode(&key, bytes) else { return };
@@ -258,6 +280,7 @@ impl World {
                 }
                 _ => {}
             }
+            self.cut_off_at(process, &event.change);
             let mut history = self.history.lock().unwrap();
             let elapsed = self.trace.elapsed();
             history.events.entry(task.clone()).or_default().push(Seen { moment, elapsed, event });

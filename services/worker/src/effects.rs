@@ -14,7 +14,7 @@ use standfast_domain::record::{MAIN_EFFECT, NotLanded};
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
-use standfast_engine::claims::Claims;
+use standfast_engine::claims::{Claims, Renewed};
 use standfast_engine::effects::{
     DeclaredCheck, DeclaredEffect, EffectAsk, Intended, SEND_WINDOW, Told,
 };
@@ -25,6 +25,7 @@ use crate::handlers::{
     Class, Failure, Handler, Intents, Job, LogSink, MaySend, NamedSecrets, Pulse, Report, Secrets,
     Sent,
 };
+use crate::heartbeat::Heart;
 
 /// The wait between two tries while the store does not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -37,6 +38,7 @@ pub(crate) struct Gate {
     pub task: TaskId,
     pub at: Attempt,
     pub actor: Principal,
+    pub heart: Heart,
     pub declared: DeclaredEffect,
     /// Runs the effect's check; none if it has none, or its handler is not here.
     pub checker: Option<Checker>,
@@ -72,22 +74,31 @@ enum Found {
 #[async_trait]
 impl Intents for Gate {
     async fn may_send(&self, request_timeout: Duration) -> MaySend {
-        if !self.declared.class.needs_durable_store() {
-            return MaySend::Before(self.monotonic() + request_timeout); // the claim is the intent
-        }
+        let mut first = None; // an intent whose answer was lost may be as old as its first call
         loop {
-            let before = self.monotonic() + SEND_WINDOW.to_std();
-            let answer = self
-                .claims
-                .intend(&self.task, self.at.clone(), self.ask(request_timeout), self.actor.clone())
-                .await;
-            match answer {
-                Ok(Intended::Send { .. }) => return MaySend::Before(before),
+            if let Some(ended) = self.hold_fast().await {
+                return ended;
+            }
+            let asked = *first.get_or_insert(self.monotonic());
+            if !self.declared.class.needs_durable_store() {
+                // The claim is the intent, and both are over at the same time.
+                return MaySend::Before((asked + request_timeout).min(self.heart.held.get()));
+            }
+            let (at, ask) = (self.at.clone(), self.ask(request_timeout));
+            match self.claims.intend(&self.task, at, ask, self.actor.clone()).await {
+                Ok(Intended::Send { .. }) => {
+                    let window = asked + SEND_WINDOW.to_std();
+                    if self.monotonic() < window {
+                        return MaySend::Before(window.min(self.heart.held.get()));
+                    }
+                    self.tell(Told::NotLanded(NotLanded::NotSent)).await; // and record it anew
+                    first = None;
+                }
                 Ok(Intended::Kept { receipt }) => return MaySend::Kept(receipt),
                 Ok(Intended::Ended) => return self.ended(),
                 Ok(Intended::Check { .. }) => match self.find_out(request_timeout).await {
                     Some(answer) => return answer,
-                    None => continue,
+                    None => first = None,
                 },
                 Err(EngineError::Refused(refusal)) => {
                     return self.refused(&format!("failed to {refusal}"));
@@ -95,15 +106,10 @@ impl Intents for Gate {
                 Err(EngineError::Store(error)) => {
                     tracing::debug!(task = %self.task, step = %self.at.step, %error,
                         "an effect waits until the store answers");
+                    if let Some(cancelled) = self.wait().await {
+                        return cancelled;
+                    }
                 }
-            }
-            tokio::select! {
-                biased;
-                () = self.cancel.cancelled() => {
-                    let why = "cancelled while its effect waited for the store";
-                    return MaySend::Ended(unsent(Class::Cancelled, why));
-                }
-                () = tokio::time::sleep(ASK_AGAIN) => {}
             }
         }
     }
@@ -117,6 +123,52 @@ impl Gate {
     /// True once the attempt has ended there and then.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
+    }
+
+    /// Renews a claim that is about to run out, since this worker was cut off or slow: what is
+    /// sent under a claim that has run out may be another's to send. Gives the end of an attempt
+    /// that may send nothing any more.
+    async fn hold_fast(&self) -> Option<MaySend> {
+        while self.heart.held.runs_out(self.monotonic()) {
+            match self.heart.beat().await {
+                Ok(Renewed { stop: true, .. }) => {
+                    let why = "told to end before it sent anything";
+                    return Some(MaySend::Ended(unsent(Class::Cancelled, why)));
+                }
+                // The end of the attempt's time cuts its claim, and no renewal makes it longer.
+                Ok(Renewed { stop: false, .. }) if self.monotonic() < self.heart.held.get() => {
+                    return None;
+                }
+                Ok(Renewed { stop: false, .. }) => {
+                    let why = "its time was over before it sent anything";
+                    return Some(MaySend::Ended(unsent(Class::Timeout, why)));
+                }
+                Err(EngineError::Refused(_)) => {
+                    let why = "taken over before it sent anything";
+                    return Some(MaySend::Ended(unsent(Class::Cancelled, why)));
+                }
+                Err(EngineError::Store(error)) => {
+                    tracing::debug!(task = %self.task, step = %self.at.step, %error,
+                        "an effect waits until its claim is renewed");
+                }
+            }
+            if let Some(cancelled) = self.wait().await {
+                return Some(cancelled);
+            }
+        }
+        None
+    }
+
+    /// Waits between two tries; gives the end of an attempt that is cancelled meanwhile.
+    async fn wait(&self) -> Option<MaySend> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => {
+                let why = "cancelled while its effect waited for the store";
+                Some(MaySend::Ended(unsent(Class::Cancelled, why)))
+            }
+            () = tokio::time::sleep(ASK_AGAIN) => None,
+        }
     }
 
     fn ask(&self, request_timeout: Duration) -> EffectAsk {

@@ -10,7 +10,8 @@ use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
 use standfast_domain::ids::StepId;
 use standfast_domain::record::{
-    Effect, EffectClass, Effects, Ending, Key, NotLanded, Phase, Record, Standing, effect_key,
+    Effect, EffectClass, Effects, Ending, Key, MAIN_EFFECT, NotLanded, Phase, Record, Standing,
+    effect_key,
 };
 
 use super::Case;
@@ -41,6 +42,7 @@ impl Case<'_> {
         self.confirmed_is_not_sent_again();
         self.nothing_is_sent_after_the_epoch();
         self.the_fenced_send_nothing();
+        self.nothing_is_sent_after_its_window();
         self.nothing_is_intended_after_a_stop();
         self.landed_is_not_doubted();
         self.holds_name_the_right_key();
@@ -196,6 +198,34 @@ impl Case<'_> {
                 if own && sent > moment && !excused {
                     self.fault(format!("{}: was sent after its attempt had ended", request.key));
                 }
+            }
+        }
+    }
+
+    /// Nobody checks, repeats or undoes what was intended until its window and its request's time
+    /// are over; so nothing is sent after that window.
+    fn nothing_is_sent_after_its_window(&mut self) {
+        for sent in self.sent.clone() {
+            let request = &sent.request;
+            let intent = self.events.iter().rfind(|seen| match &seen.event.change {
+                Change::EffectIntended { step, name, generation, intent, .. } => {
+                    step.as_str() == request.step
+                        && *name == request.name
+                        && *generation == sent.generation()
+                        && intent.attempt == request.attempt
+                        && seen.moment < sent.moment
+                }
+                _ => false,
+            });
+            let Some(Seen { elapsed, event, .. }) = intent else {
+                if request.class != EffectClass::Idempotent || request.name != MAIN_EFFECT {
+                    self.fault(format!("{}: was sent without an intent", request.key));
+                }
+                continue;
+            };
+            let Change::EffectIntended { window, .. } = &event.change else { continue };
+            if sent.at > *elapsed + window.to_std() && !request.unaware {
+                self.fault(format!("{}: was sent after its window", request.key));
             }
         }
     }
