@@ -16,6 +16,8 @@ use crate::plans::Drawn;
 use crate::trace::pause;
 use crate::world::World;
 
+/// When the task is submitted.
+const SUBMITTED: Duration = Duration::from_secs(60);
 /// Longer than any of these tasks takes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -26,7 +28,7 @@ fn lives(step: Value, befalls: impl AsyncFnOnce(&Arc<World>)) -> (Arc<World>, Ve
         let world = World::quiet(7);
         settle_services(&world);
         let plan = json!({ "kind": "test", "steps": [step], "retention": "30d" });
-        let (at, wishes) = (Duration::from_secs(1), Vec::new());
+        let (at, wishes) = (SUBMITTED, Vec::new());
         let drawn = Drawn { key: "task-0".to_owned(), plan, at, wishes };
         tokio::spawn(people::client(world.clone(), drawn));
         befalls(&world).await;
@@ -117,12 +119,12 @@ fn an_outage_longer_than_a_claim_fences_nobody() {
 fn a_clock_that_went_back_fences_nobody_whose_own_has_stood_still() {
     let acts = step(120_000, "succeeds", json!({ "class": "none" }));
     let (_, changes) = lives(acts, async |world| {
-        let name = first_start(world).await;
-        let process = world.processes.lock().unwrap()[&name].clone();
-        process.freeze(true);
-        pause(Duration::from_secs(20)).await;
-        world.faults.jump(world.trace.elapsed(), -60_000);
-        process.thaw();
+        pause(Duration::from_secs(1)).await;
+        let workers = ["w1.1", "w2.1"].map(|name| world.processes.lock().unwrap()[name].clone());
+        workers.iter().for_each(|worker| worker.freeze(true));
+        pause(Duration::from_secs(50)).await;
+        world.faults.jump(world.trace.elapsed(), -300_000);
+        workers.iter().for_each(|worker| worker.thaw());
     });
     assert_eq!(accepted(&changes), Some(1));
 }

@@ -105,8 +105,8 @@ struct State {
     read_only: Duration,
     broker_down: Duration,
     clock: i64,
-    /// When the clock was put forward.
-    jumps: Vec<Duration>,
+    /// When the clock was first put forward or back.
+    jumped: Option<Duration>,
 }
 
 impl Faults {
@@ -200,13 +200,12 @@ impl Faults {
     pub fn jump(&self, now: Duration, millis: i64) {
         let mut state = self.state.lock().unwrap();
         state.clock += millis;
-        if millis > 0 {
-            state.jumps.push(now);
-        }
+        state.jumped.get_or_insert(now);
     }
 
-    /// True if the store's clock was put forward in a time.
-    pub fn has_jumped(&self, from: Duration, to: Duration) -> bool {
-        self.state.lock().unwrap().jumps.iter().any(|jump| (from..=to).contains(jump))
+    /// True if the store's clock was put forward or back before a time: processes that remember
+    /// its old time may have disagreed since.
+    pub fn has_jumped_before(&self, time: Duration) -> bool {
+        self.state.lock().unwrap().jumped.is_some_and(|jumped| jumped <= time)
     }
 }

@@ -95,6 +95,8 @@ pub struct Sent {
     pub heard: Option<u64>,
     /// True if the sender's code has handed the answer on.
     pub told: bool,
+    /// True if the product did not take its receipt.
+    pub not_taken: bool,
 }
 
 impl Sent {
@@ -191,9 +193,9 @@ impl Ledger {
         );
         world.trace.count(&format!("sent {class}"));
         world.trace.count(&way.name());
-        let (acted, heard, told) = (None, None, false);
+        let (acted, heard, told, not_taken) = (None, None, false, false);
         let (at, process) = (world.trace.elapsed(), process.name.clone());
-        sent.push(Sent { moment, at, request, bytes, process, way, acted, heard, told });
+        sent.push(Sent { moment, at, request, bytes, process, way, acted, heard, told, not_taken });
         number
     }
 
@@ -221,6 +223,11 @@ impl Ledger {
     /// Notes that the sender's code has handed the answer on.
     pub fn told(&self, number: usize) {
         self.sent.lock().unwrap()[number].told = true;
+    }
+
+    /// Notes that the product did not take a receipt.
+    pub fn not_taken(&self, number: usize) {
+        self.sent.lock().unwrap()[number].not_taken = true;
     }
 
     /// Looks for what has happened under a key, as a person would.

@@ -222,7 +222,8 @@ fn acts(random: &mut Random) -> Vec<Act> {
 /// A plan whose effect comes once more with another request, since what is before it runs anew.
 fn again(random: &mut Random) -> Value {
     let act = |kind, random: &mut Random| Act { kind, ms: random.between(0, 2_000) };
-    let first = json!({ "id": "s0", "uses": PLAY, "with": { "acts": acts(random) } });
+    let first = json!({ "id": "s0", "uses": PLAY, "with": { "acts": acts(random) },
+                        "timeout": { "attempt": "20s" } });
     let mut sends = json!({ "id": "s1", "uses": PLAY, "needs": ["s0"], "with": {
         "acts": [act(Kind::Succeeds, random)], "seen": { "s0": "${{ steps.s0.output }}" },
     } });

@@ -259,7 +259,9 @@ impl Named<'_> {
             Reply::Receipt(receipt) => {
                 let receipt = ledger::receipt(receipt);
                 self.process.world.ledger.told(number);
-                self.tell(at, Ok(receipt.clone())).await;
+                if !self.tell(at, Ok(receipt.clone())).await {
+                    self.process.world.ledger.not_taken(number);
+                }
                 Ok(Landed { number: Some(number), receipt })
             }
             Reply::Refused => {
@@ -287,8 +289,8 @@ impl Named<'_> {
     }
 
     /// Tells what became of it until that is stored or refused, also when nobody waits for this
-    /// handler any more.
-    async fn tell(&self, at: &Attempt, what: Result<Value, NotLanded>) {
+    /// handler any more; false: it was refused.
+    async fn tell(&self, at: &Attempt, what: Result<Value, NotLanded>) -> bool {
         let Attempt { step, attempt, epoch, worker } = at.clone();
         let by = Speaker { step, name: self.name.clone(), attempt, epoch, worker };
         let (claims, task, actor) = (self.claims.clone(), self.task(), self.actor());
@@ -301,11 +303,12 @@ impl Named<'_> {
                 };
                 match told {
                     Err(EngineError::Store(_)) => pause(AGAIN).await,
-                    Ok(()) | Err(EngineError::Refused(_)) => return,
+                    Ok(()) => return true,
+                    Err(EngineError::Refused(_)) => return false,
                 }
             }
         });
-        telling.await.expect("telling does not panic");
+        telling.await.expect("telling does not panic")
     }
 
     async fn again(&self) -> Result<(), Failure> {

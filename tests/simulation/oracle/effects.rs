@@ -48,6 +48,7 @@ impl Case<'_> {
         self.holds_name_the_right_key();
         self.truth_is_not_taken_too_early();
         self.what_was_told_is_known(&keys);
+        self.receipts_are_taken();
         self.a_completed_task_owes_nothing(&keys);
     }
 
@@ -115,10 +116,10 @@ impl Case<'_> {
                 && said.looked < first.acted.unwrap_or(0)
                 && first.moment < second.moment
         });
-        // By the store's clock the first request was over, and that clock had been put forward.
-        let jumped = second.at - first.at < first.request.timeout;
-        match (jumped && self.world.faults.has_jumped(first.at, second.at), overtaken) {
-            (true, _) => self.world.trace.count("twice, since the clock was put forward"),
+        // By some clock the first request was over, and by the world's it was not.
+        let early = second.at - first.at < first.request.timeout;
+        match (early && self.world.faults.has_jumped_before(second.at), overtaken) {
+            (true, _) => self.world.trace.count("twice, since the store's clock had jumped"),
             (false, true) => self.world.trace.count("twice, since a person was overtaken"),
             (false, false) => self.fault(format!("{key}: happened {} times", acted.len())),
         }
@@ -388,6 +389,24 @@ impl Case<'_> {
             };
             if !self.is_known(&told) {
                 self.fault(format!("{key}: was answered and told, and is not known"));
+            }
+        }
+    }
+
+    /// A receipt is taken from whoever recorded the intent, until another attempt has recorded it
+    /// anew.
+    fn receipts_are_taken(&mut self) {
+        for sent in self.sent.clone().into_iter().filter(|sent| sent.not_taken) {
+            let request = &sent.request;
+            let anew = self.events.iter().any(|seen| match &seen.event.change {
+                Change::EffectIntended { step, name, intent, .. } => {
+                    let same = step.as_str() == request.step && *name == request.name;
+                    same && intent.attempt > request.attempt
+                }
+                _ => false,
+            });
+            if !anew {
+                self.fault(format!("{}: its receipt was not taken", request.key));
             }
         }
     }

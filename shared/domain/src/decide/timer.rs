@@ -4,7 +4,6 @@ use super::{Decision, Given, end_attempt, open, stop};
 use crate::event::Change;
 use crate::hold::{Hold, HoldReason};
 use crate::ids::StepId;
-use crate::outcome::FailureClass;
 use crate::plan::DeadlineThen;
 use crate::record::{Key, Phase, Status};
 use crate::refusal::Halt;
@@ -86,9 +85,8 @@ pub(super) fn fire_step(
             if view.claim(step)?.is_some() {
                 return Ok(Decision::nothing()); // the attempt ends by then, or its claim dies
             }
-            let class = FailureClass::Timeout;
             let message = "its total time is used up";
-            end_attempt::fail_for_good(view, definition, &state, class, message, given)
+            end_attempt::time_over(view, definition, &state, message, given)
         }
         (
             TimerKind::Retry
@@ -133,7 +131,7 @@ pub(super) fn queue_over(
     }
     let why = why.map_or_else(String::new, |why| format!(": {why}"));
     let message = format!("no worker started it within its queue time of {most}{why}");
-    end_attempt::fail_for_good(view, definition, &state, FailureClass::Timeout, &message, given)
+    end_attempt::time_over(view, definition, &state, &message, given)
 }
 
 pub(super) fn fire_task(view: &View, kind: TimerKind, given: &Given) -> Result<Decision, Halt> {

@@ -101,7 +101,7 @@ impl World {
 
     /// Tells that an effect has not happened.
     pub fn retract(&mut self, process: usize, at: &Attempt, name: &str) -> Said {
-        let how = NotLanded::NotSent;
+        let how = NotLanded::Checked;
         self.run(process, Command::RetractEffect { by: speaker(at, name), how })
     }
 
@@ -247,8 +247,11 @@ impl World {
             };
             assert_eq!(self.answer(None, answer), Ok(true), "a hold of the task is answered");
         }
-        if self.header().phase != Phase::Main {
-            return;
+        match self.header().phase {
+            Phase::Main => {}
+            // Of `finally` steps only what became of an effect needs a person.
+            Phase::Finally { .. } if self.header().effects_owed > 0 => return self.find_out(),
+            Phase::Finally { .. } | Phase::Closing { .. } | Phase::Ended { .. } => return,
         }
         for (step, reason) in self.held() {
             if reason != HoldReason::Timer && self.word(step.as_str()) == "held" {
