@@ -17,6 +17,9 @@ use crate::random::Random;
 use crate::trace::pause;
 use crate::world::World;
 
+/// How much more often than elsewhere something strikes at a moment that matters.
+const MATTERS: u64 = 600;
+
 /// The process.
 pub struct Process {
     pub name: String,
@@ -78,7 +81,7 @@ impl Process {
 
     /// Like [`Process::pass`], at a moment that is worth striking at.
     pub async fn pass_at(self: &Arc<Self>, moment: &str) {
-        if let Some(fault) = self.strike(300) {
+        if let Some(fault) = self.strike(MATTERS) {
             self.world.trace.count(&format!("{fault:?} {moment}"));
         }
         self.wait().await;

@@ -82,6 +82,9 @@ pub struct Told {
     pub answered_stop: bool,
 }
 
+/// A change, and for how long who commits it is cut off.
+type CutsOff = (fn(&Change) -> bool, Duration);
+
 /// The world.
 pub struct World {
     pub trace: Arc<Trace>,
@@ -99,7 +102,7 @@ pub struct World {
     /// All processes that ever ran, by name.
     pub processes: Mutex<BTreeMap<String, Arc<Process>>>,
     /// Which change cuts off the process that commits it, before it hears so, and for how long.
-    pub cuts_off: Mutex<Option<(fn(&Change) -> bool, Duration)>>,
+    pub cuts_off: Mutex<Option<CutsOff>>,
     /// Where the api is, while one runs.
     pub api: Mutex<Option<Engine>>,
     /// The queues that messages go through now.
