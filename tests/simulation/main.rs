@@ -49,7 +49,6 @@ const MUST_OCCUR: &[&str] = &[
     "installation of services",
     "submission repeated",
     "stop acknowledged",
-    "start of a zombie",
     "start under way at a stop",
     "retention passed",
     "commit refused",

@@ -420,6 +420,20 @@ impl Case<'_> {
         })
     }
 
+    /// True if processes disagreed about the time, and so believed a check or a person while the
+    /// request was under way.
+    fn was_settled_early(&self, sent: &Sent) -> bool {
+        let acted = sent.acted.unwrap_or(0);
+        let settled = self.events.iter().any(|seen| match &seen.event.change {
+            Change::EffectNotLanded { step, name, .. } => {
+                let same = step.as_str() == sent.request.step && *name == sent.request.name;
+                same && sent.moment < seen.moment && seen.moment < acted
+            }
+            _ => false,
+        });
+        settled && self.world.faults.has_jumped_before(sent.at + sent.request.timeout)
+    }
+
     fn a_completed_task_owes_nothing(&mut self, keys: &BTreeMap<String, Vec<Sent>>) {
         let Some(header) = header(self.records) else { return };
         if !matches!(header.phase, Phase::Ended { ending: Ending::Completed, .. }) {
@@ -449,6 +463,7 @@ impl Case<'_> {
             let zombies = sent.iter().any(|sent| sent.request.unaware);
             let acted = sent.iter().find(|sent| sent.acted.is_some()).cloned();
             let acted = acted.filter(|sent| sent.request.class != EffectClass::Idempotent);
+            let acted = acted.filter(|sent| !self.was_settled_early(sent));
             if let Some(acted) = acted.filter(|_| !zombies)
                 && !self.is_known(&acted)
             {

@@ -323,16 +323,17 @@ pub(super) fn retract(
     if !effect.is_open() {
         return Ok(Decision::nothing());
     }
-    // That one attempt has sent nothing says nothing of what an earlier one has.
+    // That one attempt has sent nothing says nothing of what an earlier one has, nor of what an
+    // earlier one has sent under the same key.
     let knows = match how {
         NotLanded::Checked => true,
         NotLanded::NotSent | NotLanded::Refused | NotLanded::Answered => {
-            effect.worker == by.worker && effect.attempt == by.attempt
+            effect.worker == by.worker && effect.attempt == by.attempt && !effect.repeated
         }
     };
     if !knows {
         let (step, name) = (by.step.clone(), by.name.clone());
-        let why = format!("attempt {} may have sent it; only a check can tell", effect.attempt);
+        let why = "an earlier attempt may have sent it; only a check can tell".to_owned();
         return Err(Refusal::Effect { step, name, why }.into());
     }
     let (step, name) = (by.step.clone(), by.name.clone());

@@ -277,6 +277,25 @@ fn who_has_sent_nothing_says_nothing_of_an_earlier_request() {
 }
 
 #[test]
+fn a_repeat_that_was_not_sent_leaves_the_first_request_in_doubt() {
+    let mut world = given(EffectClass::None);
+    world.claim(0, "pay", "w1").expect("it is ready");
+    let at = world.attempt_of("pay");
+    assert_eq!(world.intend(0, &at, "mail", EffectClass::Idempotent), Ok(true));
+    fall_silent(&mut world, &at);
+    world.pass(60);
+    world.fire(Some("pay"), TimerKind::Retry).expect("it is due");
+    world.claim(0, "pay", "w2").expect("it is ready");
+    let again = world.attempt_of("pay");
+    assert_eq!(world.intend(0, &again, "mail", EffectClass::Idempotent), Ok(true), "once more");
+    let how = NotLanded::NotSent;
+    let said = world.run(0, Command::RetractEffect { by: speaker(&again, "mail"), how });
+    assert!(matches!(said, Err(Refusal::Effect { .. })), "{said:?}");
+    assert!(world.effect("pay", "mail").is_some_and(|effect| effect.is_open()));
+    world.drive();
+}
+
+#[test]
 fn a_checkable_effect_without_attempts_left_needs_a_person() {
     let pay = effect(EffectClass::Checkable, step("pay", &[]));
     let mut world = World::new(submission(plan(vec![pay], Vec::new())), 0, 250);
