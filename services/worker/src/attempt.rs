@@ -13,7 +13,7 @@ use standfast_domain::outcome::FailureClass;
 use standfast_domain::record::NotLanded;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{Claimed, Claims, News, Renewed, Report};
+use standfast_engine::claims::{Claimed, Claims, Renewed, Report};
 use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
 use tokio::sync::Notify;
@@ -28,7 +28,7 @@ use crate::gauges::Came;
 use crate::handlers::{
     self, Class, Effect, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Pulse, Secrets,
 };
-use crate::heartbeat::{Heart, Standing};
+use crate::heartbeat::{Heart, HeldUntil, Standing};
 use crate::log_keeper;
 
 /// What a handler may overrun its own deadline, or the moment it was told to end, by before it
@@ -81,17 +81,18 @@ impl Bench {
             actor: self.actor.clone(),
             pulse: Pulse::default(),
             now: news,
+            held: HeldUntil::new(claimed.length.to_std(), asked),
         };
         let interval = claimed.interval.to_std();
         let (standing, beat) = heart.clone().start(interval, cancel.clone());
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
         let directory = self.directories.make(&name, &claimed.inputs).await;
-        let before = self.still_held(&claimed, asked).await;
+        let before = self.still_held(&claimed, asked, &heart).await;
         let mut gate = None;
         let report = match (&directory, before) {
             (Ok(directory), Standing::Held) => {
                 let log = LogSink::new(LogLimits::default(), Some(&directories::spool(directory)));
-                gate = self.gate(&claimed, directory, &log, &cancel).map(Arc::new);
+                gate = self.gate(&claimed, directory, &log, (&heart, &cancel)).map(Arc::new);
                 let course = Course { cancel, pulse: heart.pulse.clone(), log, gate: gate.clone() };
                 self.work(&claimed, handler, directory, course).await
             }
@@ -139,15 +140,14 @@ impl Bench {
     /// Renews a claim that may have run out on the way to its handler, since the store was slow
     /// or this process stood still: nothing starts on a claim that may be another's. Counted is
     /// from when it was asked for: how old the time in a late answer is, nobody knows.
-    async fn still_held(&self, claimed: &Claimed, mut asked: Duration) -> Standing {
+    async fn still_held(&self, claimed: &Claimed, mut asked: Duration, heart: &Heart) -> Standing {
         let clock = self.claims.engine().clock();
         loop {
             if clock.monotonic().saturating_sub(asked) < claimed.length.to_std() {
                 return Standing::Held;
             }
             asked = clock.monotonic();
-            let (at, actor) = (claimed.at(&self.worker), self.actor.clone());
-            match self.claims.renew(&claimed.task, at, News::default(), actor).await {
+            match heart.beat().await {
                 Ok(Renewed { stop: false, .. }) => continue,
                 Ok(Renewed { stop: true, .. }) => return Standing::ToEnd,
                 Err(EngineError::Refused(_)) => return Standing::Lost,
@@ -248,7 +248,7 @@ impl Bench {
         claimed: &Claimed,
         directory: &Path,
         log: &LogSink,
-        cancel: &CancellationToken,
+        (heart, cancel): (&Heart, &CancellationToken),
     ) -> Option<Gate> {
         let declared = claimed.effect.clone()?;
         let checker = declared.check.clone().and_then(|check| {
@@ -258,7 +258,8 @@ impl Bench {
                 step: claimed.step.to_string(),
                 attempt: claimed.attempt,
                 round: claimed.round,
-                directory: directory.join(".check"),
+                directory: directory.to_owned(),
+                directories: self.directories.clone(),
                 log: log.clone(),
                 secrets: self.secrets.clone(),
             })
@@ -268,6 +269,7 @@ impl Bench {
             task: claimed.task.clone(),
             at: claimed.at(&self.worker),
             actor: self.actor.clone(),
+            heart: heart.clone(),
             declared,
             checker,
             cancel: cancel.clone(),

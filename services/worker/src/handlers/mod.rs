@@ -81,6 +81,12 @@ pub trait Handler: Send + Sync {
     /// error where the plan must say it.
     fn effect(&self, input: &Value) -> Result<EffectClass, String>;
 
+    /// Says of a failed run as the check of an effect that the effect has not happened. Any
+    /// other failure says nothing of it.
+    fn says_no(&self, _: &Failure) -> bool {
+        false
+    }
+
     /// Runs one attempt. Dropping the future ends whatever the attempt had started.
     async fn run(&self, job: Job) -> Report;
 }

@@ -100,6 +100,9 @@ pub(super) fn renew(
     }
     let heard_at = if alive { given.now } else { claim.heard_at() };
     let most = Claim { heard_at: Some(heard_at), ..claim.clone() }.dies_at();
-    let expires_at = given.now.after(claim.length).min(most);
+    // Who watches sees a renewal by its new expiry, also when the clock stood still meanwhile or
+    // that of another process is ahead of this one.
+    let later = claim.expires_at.after(Span(1));
+    let expires_at = given.now.after(claim.length).max(later).min(most);
     Ok(Change::ClaimRenewed { step: at.step.clone(), expires_at, details, heard_at }.into())
 }

@@ -263,6 +263,21 @@ pub(super) fn changed_at_release(
     })
 }
 
+/// Gives the hold of a step that ends while an effect of it is owed.
+pub(super) fn in_doubt(
+    view: &View,
+    step: &StepId,
+    state: &StepState,
+    now: Time,
+) -> Result<Option<Hold>, Halt> {
+    if state.effects_owed == 0 {
+        return Ok(None);
+    }
+    let effects = view.effects(step)?;
+    let owed = effects.iter().find(|(_, effect)| effect.is_owed());
+    Ok(owed.map(|(name, effect)| uncertain(view, step, name, effect, now)))
+}
+
 fn uncertain(view: &View, step: &StepId, name: &str, effect: &Effect, now: Time) -> Hold {
     let key = effect_key(view.task(), step, name, effect.generation);
     let what = effect.says.clone().unwrap_or_else(|| format!("effect `{name}`"));
@@ -313,6 +328,19 @@ pub(super) fn retract(
     let effect = spoken_of(view, by)?;
     if !effect.is_open() {
         return Ok(Decision::nothing());
+    }
+    // That one attempt has sent nothing says nothing of what an earlier one has, nor of what an
+    // earlier one has sent under the same key.
+    let knows = match how {
+        NotLanded::Checked => true,
+        NotLanded::NotSent | NotLanded::Refused | NotLanded::Answered => {
+            effect.worker == by.worker && effect.attempt == by.attempt && !effect.repeated
+        }
+    };
+    if !knows {
+        let (step, name) = (by.step.clone(), by.name.clone());
+        let why = "an earlier attempt may have sent it; only a check can tell".to_owned();
+        return Err(Refusal::Effect { step, name, why }.into());
     }
     let (step, name) = (by.step.clone(), by.name.clone());
     let generation = effect.generation;

@@ -201,6 +201,22 @@ fn awake(state: &StepState, gate: &Gate, now: Time) -> StepState {
     }
 }
 
+/// Fails a step whose time is over without an attempt of its own; while nobody knows what became
+/// of what an earlier one has sent, and none is left that could ask, a person is needed first.
+pub(super) fn time_over(
+    view: &View,
+    definition: &Definition,
+    state: &StepState,
+    message: &str,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    let step = &definition.plan.id;
+    if let Some(hold) = effect::in_doubt(view, step, state, given.now)? {
+        return Ok(Change::StepHeld { step: step.clone(), hold }.into());
+    }
+    fail_for_good(view, definition, state, FailureClass::Timeout, message, given)
+}
+
 /// Fails a step for good without an attempt of its own.
 pub(super) fn fail_for_good(
     view: &View,

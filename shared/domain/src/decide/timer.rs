@@ -5,7 +5,6 @@ use super::{Decision, Given, end_attempt, open, stop};
 use crate::event::Change;
 use crate::hold::{Hold, HoldReason};
 use crate::ids::StepId;
-use crate::outcome::FailureClass;
 use crate::plan::DeadlineThen;
 use crate::record::{Gate, Key, Phase, Status, StopMode};
 use crate::refusal::Halt;
@@ -95,9 +94,8 @@ pub(super) fn fire_step(
             if let Some(later) = postponed(step, due, &gate, given.now) {
                 return Ok(later.into());
             }
-            let class = FailureClass::Timeout;
             let message = "its total time is used up";
-            end_attempt::fail_for_good(view, definition, &state, class, message, given)
+            end_attempt::time_over(view, definition, &state, message, given)
         }
         (
             TimerKind::Retry
@@ -158,7 +156,7 @@ pub(super) fn queue_over(
     }
     let why = why.map_or_else(String::new, |why| format!(": {why}"));
     let message = format!("no worker started it within its queue time of {most}{why}");
-    end_attempt::fail_for_good(view, definition, &state, FailureClass::Timeout, &message, given)
+    end_attempt::time_over(view, definition, &state, &message, given)
 }
 
 pub(super) fn fire_task(view: &View, kind: TimerKind, given: &Given) -> Result<Decision, Halt> {

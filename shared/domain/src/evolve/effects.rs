@@ -18,7 +18,8 @@ pub(super) fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             let times = [send_before, send_before.after(*request_timeout)];
             let intended_after_stop = view.gate()?.stop.is_some();
             let effect = intended(at, *generation, intent, times);
-            put(view, step, name, Effect { intended_after_stop, ..effect })
+            let repeated = view.effects(step)?.get(name).is_some_and(Effect::is_open);
+            put(view, step, name, Effect { repeated, intended_after_stop, ..effect })
         }
         Change::EffectDoubted { step, generation, intent } => {
             let effect = intended(at, *generation, intent, [at, at]);
@@ -87,6 +88,7 @@ fn intended(at: Time, generation: u32, intent: &IntentFact, times: [Time; 2]) ->
         intended_at: at,
         send_before,
         settled_by,
+        repeated: false,
         target: intent.target.clone(),
         says: intent.says.clone(),
         after_stop: false,

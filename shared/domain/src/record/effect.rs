@@ -152,6 +152,10 @@ pub struct Effect {
     pub send_before: Time,
     /// No check and no repeat before this: `send_before` and the longest time of the request.
     pub settled_by: Time,
+    /// True if an earlier attempt may have sent it too, under the same key: that this one has not
+    /// does not say that it has not happened.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
     /// Whom or what it touches, in the author's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,

@@ -200,6 +200,19 @@ fn a_claim_of_a_silent_handler_dies_though_its_worker_renews_it() {
 }
 
 #[test]
+fn a_renewal_is_seen_though_the_clock_stands_still() {
+    let mut world = given(vec![step("a", &[])]);
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    for _ in 0..3 {
+        let (before, entries) = (claim(&mut world, "a").expires_at, world.store.members(EXPIRIES));
+        assert_eq!(world.renew(0, &at, None), Ok(true));
+        assert!(claim(&mut world, "a").expires_at > before);
+        assert_ne!(world.store.members(EXPIRIES), entries, "whoever watches the entry sees it");
+    }
+}
+
+#[test]
 fn an_attempt_whose_worker_does_not_end_it_at_its_time_is_a_timeout() {
     let mut world = given(vec![step("a", &[])]);
     assert_eq!(world.claim(0, "a", "w1"), Ok(true));

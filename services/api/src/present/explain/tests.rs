@@ -76,6 +76,7 @@ fn effect(step: &str, edit: impl FnOnce(&mut Effect)) -> Seen {
         intended_at: Time(620_000),
         send_before: Time(630_000),
         settled_by: Time(660_000),
+        repeated: false,
         target: None,
         says: Some("120.00 EUR to bob".to_owned()),
         after_stop: false,
