@@ -73,7 +73,7 @@ pub async fn client(world: Arc<World>, drawn: Drawn) {
 /// Asks for something that a client may want of a running task, and remembers what it was told.
 async fn ask_for(world: &World, key: &str, task: &TaskId, wish: Wish) {
     let command = match wish {
-        Wish::Stop => Command::Stop { reason: Some("as it was drawn".to_owned()) },
+        Wish::Stop(mode) => Command::Stop { reason: Some("as it was drawn".to_owned()), mode },
     };
     let answer = ask(world, |api| tell(api, task.clone(), command.clone())).await;
     let moment = world.trace.say("client", format_args!("{wish:?} {task}: {}", word(&answer)));
@@ -81,7 +81,7 @@ async fn ask_for(world: &World, key: &str, task: &TaskId, wish: Wish) {
         return;
     }
     match wish {
-        Wish::Stop => {
+        Wish::Stop(_) => {
             world.trace.count("stop acknowledged");
             world.told.lock().unwrap().get_mut(key).unwrap().1.stopped = Some(moment);
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use standfast_domain::record::StopMode;
 
 use crate::outside::{Act, Kind, PLAY};
 use crate::random::Random;
@@ -14,8 +15,8 @@ const LARGE: u64 = 60;
 /// What a client asks of a task while it runs: one variant for each such command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Stop it.
-    Stop,
+    /// Stop it in that way.
+    Stop(StopMode),
 }
 
 /// A task that will be submitted.
@@ -79,7 +80,10 @@ pub fn draw(random: &mut Random, trouble: Duration) -> Vec<Drawn> {
 }
 
 fn wishes(random: &mut Random) -> Vec<(Duration, Wish)> {
-    let stop = random.chance(280).then(|| (random.millis(0, 40_000), Wish::Stop));
+    let stop = random.chance(280).then(|| {
+        let mode = *random.pick(&StopMode::ALL);
+        (random.millis(0, 40_000), Wish::Stop(mode))
+    });
     stop.into_iter().collect()
 }
 

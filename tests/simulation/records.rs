@@ -21,6 +21,7 @@ fn key_of(field: &str) -> Option<Key> {
         "gate" => Key::Gate,
         "ahead" => Key::Ahead,
         "meta" => Key::Meta,
+        "owner" => Key::Owner,
         "order" => Key::Order(number(second)?),
         "roots" => Key::Roots(number(second)?),
         "failure" => Key::Failure(number(second)?),
@@ -76,7 +77,7 @@ pub fn broken(task: &TaskId, records: &Records) -> Vec<String> {
 pub fn index_faults(contents: &Contents, tasks: &BTreeMap<TaskId, Records>) -> Vec<String> {
     let mut wanted: BTreeSet<(Home, String, String)> = BTreeSet::new();
     for (task, records) in tasks {
-        for key in [Key::Header, Key::Meta] {
+        for key in [Key::Header, Key::Meta, Key::Owner] {
             let Some(record) = records.get(&key) else { continue };
             let home = Home::Partition(task.partition());
             let entries = index::entries(task, &key, record);

@@ -16,6 +16,7 @@ use standfast_engine::EngineError;
 use standfast_engine::claims::{Claimed, Claims, Renewed, Report};
 use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -63,11 +64,13 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// Runs an attempt whose claim was asked for at a time of the local clock, and tells its
-    /// result; true once that is stored or refused.
+    /// result; true once that is stored or refused. `news` makes it ask the store at once
+    /// whether it is to go on.
     pub async fn run(
         &self,
         claimed: Claimed,
         asked: Duration,
+        news: Arc<Notify>,
         handler: Arc<dyn Handler>,
     ) -> (bool, Came) {
         let cancel = self.hand_back.child_token();
@@ -77,6 +80,7 @@ impl Bench {
             at: claimed.at(&self.worker),
             actor: self.actor.clone(),
             pulse: Pulse::default(),
+            now: news,
             held: HeldUntil::new(claimed.length.to_std(), asked),
         };
         let interval = claimed.interval.to_std();

@@ -9,7 +9,7 @@ use standfast_domain::time::Time;
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{Claims, News, Renewed};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -34,6 +34,8 @@ pub(crate) struct Heart {
     pub at: Attempt,
     pub actor: Principal,
     pub pulse: Pulse,
+    /// Told when there is news for the attempt: it does not wait for the next beat then.
+    pub now: Arc<Notify>,
     pub held: HeldUntil,
 }
 
@@ -81,7 +83,11 @@ impl Heart {
         let (standing, receiver) = watch::channel(Standing::Held);
         let beat = tokio::spawn(async move {
             loop {
-                tokio::time::sleep(interval).await;
+                tokio::select! {
+                    biased;
+                    () = self.now.notified() => {}
+                    () = tokio::time::sleep(interval) => {}
+                }
                 match self.beat().await {
                     Ok(Renewed { stop: false, .. }) => {}
                     Ok(Renewed { stop: true, .. }) => {

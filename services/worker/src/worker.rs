@@ -21,7 +21,7 @@ use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::attempt::{Bench, HandlersRun};
 use crate::builtin::BuiltinHandlers;
@@ -29,6 +29,7 @@ use crate::directories::{Directories, LocalDirectories};
 use crate::folder::Folder;
 use crate::gauges::Gauges;
 use crate::handlers::Secrets;
+use crate::recalls::Recalls;
 
 /// The wait between two tries of a claim while the store does not answer.
 const CLAIM_AGAIN: Duration = Duration::from_millis(500);
@@ -100,6 +101,8 @@ struct Work {
     running: TaskTracker,
     /// The attempts that run here.
     here: Mutex<BTreeSet<StepMessage>>,
+    /// What makes their hearts beat at once.
+    recalls: Arc<Recalls>,
     shutdown: CancellationToken,
 }
 
@@ -190,12 +193,16 @@ impl Worker {
         let worker = Arc::new(self);
         let slots = Arc::new(Semaphore::new(usize::from(worker.settings.concurrency)));
         let running = TaskTracker::new();
+        let recalls = Arc::new(Recalls::default());
+        let (engine, id) = (worker.claims.engine().clone(), worker.settings.worker.clone());
+        let listening = AbortOnDropHandle::new(tokio::spawn(recalls.clone().follow(engine, id)));
         let work = Arc::new(Work {
             worker: worker.clone(),
             bench,
             slots,
             running: running.clone(),
             here: Mutex::default(),
+            recalls: recalls.clone(),
             shutdown: shutdown.clone(),
         });
         let mut loops = Loops::new();
@@ -228,6 +235,7 @@ impl Worker {
             subscription.close().await; // now nothing of it is held by an attempt
         }
         announcing.abort();
+        drop(listening);
         if let Err(error) = worker.registry.withdraw(&worker.settings.worker).await {
             tracing::debug!(%error, "announcement not withdrawn; it expires");
         }
@@ -261,6 +269,7 @@ impl Worker {
             delivery.acker.dead_letter().await;
             return;
         };
+        let listener = work.recalls.listen(&message.task, &message.step, message.attempt);
         match self.wake(&message, &work.shutdown).await {
             Woken::Nothing(reason) => {
                 self.gauges.spent.add(reason);
@@ -277,7 +286,8 @@ impl Worker {
                 let Some(handler) = self.handlers.get(claimed.handler.as_str()) else { return };
                 self.gauges.started(queue);
                 work.here().insert(message.clone());
-                let (told, came) = work.bench.run(*claimed, asked, handler).await;
+                let (told, came) =
+                    work.bench.run(*claimed, asked, listener.beat.clone(), handler).await;
                 work.here().remove(&message);
                 self.gauges.ended(queue, came);
                 if told {
@@ -498,9 +508,15 @@ fn reason(refusal: &Refusal) -> &'static str {
         Refusal::InvalidPlan(_)
         | Refusal::KeyReused(_)
         | Refusal::Fenced { .. }
+        | Refusal::NotStoppable { .. }
         | Refusal::NotApplicable { .. }
         | Refusal::Ended(_)
+        | Refusal::Ending(_)
+        | Refusal::OwnerChanged(_)
         | Refusal::EndDecided(_)
+        | Refusal::Stopped
+        | Refusal::NotStopped
+        | Refusal::PlanMoved
         | Refusal::Effect { .. }
         | Refusal::Forbidden(_) => "refused",
     }

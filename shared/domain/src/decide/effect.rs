@@ -16,6 +16,7 @@ mod aftermath;
 
 pub(super) use aftermath::{aftermath, landed_with};
 
+use super::open::Start;
 use super::{Decision, Given, digest, end_attempt, open};
 use crate::event::{Change, IntentFact};
 use crate::hold::{HeldEffect, Hold, HoldReason};
@@ -74,8 +75,8 @@ pub(super) fn intend(
     given: &Given,
 ) -> Result<Decision, Halt> {
     view.need([Key::Effects(at.step.clone())])?;
-    let (header, state) = view.attempt(at)?;
-    if end_attempt::is_closing(&header.phase) {
+    let (_, state) = view.attempt(at)?;
+    if end_attempt::are_ended(view)? {
         let why = "the task is ending: nothing more may be sent";
         return end_uncharged(view, at, why, Vec::new());
     }
@@ -85,6 +86,11 @@ pub(super) fn intend(
     };
     if let Err(fault) = check_name(&intent.name) {
         return refuse(fault.to_string());
+    }
+    let allowed = &view.definition(&at.step)?.effects_allowed;
+    if allowed.as_ref().is_some_and(|allowed| !allowed.contains(&intent.class)) {
+        let class = intent.class;
+        return refuse(format!("its submitter's ceiling does not allow effects that are {class}"));
     }
     let effects = view.effects(&at.step)?;
     let sha256 = match &intent.request {
@@ -388,7 +394,7 @@ pub(super) fn released(
             }
             None => match landed.then(|| outdated(view, definition, &state, name, given)) {
                 Some(hold) => hold?,
-                None => open::ready(definition, &state, given.now, None, true),
+                None => open::ready(view, definition, &state, given.now, Start::Afresh)?,
             },
         });
     }
@@ -414,7 +420,7 @@ fn outdated(
             return Ok(Change::StepHeld { step: step.clone(), hold });
         }
     }
-    Ok(open::ready(definition, state, given.now, None, true))
+    open::ready(view, definition, state, given.now, Start::Afresh)
 }
 
 /// Gives the step's other effects that are owed.

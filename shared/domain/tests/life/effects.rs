@@ -229,6 +229,17 @@ fn an_attempt_handed_back_while_it_sends_is_not_started_again() {
 }
 
 #[test]
+fn an_attempt_stopped_while_it_sends_is_uncertain_and_a_late_receipt_is_taken() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    let (step, attempt) = (at.step.clone(), at.attempt);
+    let stop = Command::StopAttempt { step, attempt, reason: None };
+    assert_eq!(world.run(0, stop.clone()), Ok(true));
+    assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+    assert_eq!(world.run(1, stop), Ok(false), "twice is once");
+}
+
+#[test]
 fn an_idempotent_effect_is_sent_again_and_lands_once() {
     let mut world = given(EffectClass::Idempotent);
     world.claim(0, "pay", "w1").expect("it is ready");
