@@ -252,7 +252,10 @@ fn outgoing(view: &View) -> Vec<(String, Outgoing)> {
 /// recalled together, once its gate says so; a task that has never started has none.
 fn recalls(view: &View, events: &[Event]) -> Result<Vec<Recall>, Halt> {
     let mut attempts = Vec::new();
-    let ends = |record: Option<&Record>| matches!(record, Some(Record::Gate(gate)) if gate.ends_attempts());
+    let ends = |record: Option<&Record>| match record {
+        Some(Record::Gate(gate)) => gate.ends_attempts(),
+        _ => false,
+    };
     let closing =
         view.changes().any(|(key, before, now)| *key == Key::Gate && !ends(before) && ends(now));
     if closing {
