@@ -95,9 +95,9 @@ async fn a_worker_killed_after_sending_leaves_a_hold_that_says_all_a_person_need
             &format!("4 Landed    reserve: PUT {url}/reserve at "),
             "· receipt {",
             "5 Open      staged: mail · in flight: none · uncertain: pay\n",
-            "6 Stop now  halt: nothing more starts; ",
-            "landed effects stay: reserve · uncertain ones stay to be settled by a person: pay\n",
-            &format!("standfast stop {task} --mode halt"),
+            "6 Stop now  halt: nothing more starts or is sent; told to end: none · ",
+            "will not happen: pay, mail, close · stays: reserve · stays to be settled: pay\n",
+            &format!("standfast stop {task} --mode halt --digest "),
         ],
     );
 

@@ -109,8 +109,7 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
         }
         32..=35 => {
             let answer = [Answer::Retry, Answer::Skip][usize::from(deed.how % 2)];
-            let step = Some(pick(&held, deed.which)?.0);
-            answered(step, answer)
+            answered(Some(pick(&held, deed.which)?.0), answer)
         }
         36 | 37 => {
             let answers = [Answer::Retry, Answer::Retry, Answer::Skip];
