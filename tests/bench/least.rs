@@ -19,8 +19,8 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable, LongString};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
-use redis::{IntoConnectionInfo, Script};
 use redis::aio::MultiplexedConnection;
+use redis::{IntoConnectionInfo, Script};
 use serde::{Deserialize, Serialize};
 use standfast_bench::Sample;
 use tokio::sync::{Notify, Semaphore};

@@ -50,7 +50,8 @@ impl Runs {
     }
 
     fn commands(&self) -> BTreeMap<String, f64> {
-        let rounded = |(name, calls): (&String, &f64)| (name.clone(), (calls * 100.0).round() / 100.0);
+        let rounded =
+            |(name, calls): (&String, &f64)| (name.clone(), (calls * 100.0).round() / 100.0);
         self.0.last().map(|side| side.commands.iter().map(rounded).collect()).unwrap_or_default()
     }
 
@@ -100,8 +101,19 @@ impl Row {
         println!(
             "{:?} {:<9} {:>4} in flight, stay {}: {:>7.0}/s [{:.0}-{:.0}], least {:>7.0}/s \
              [{:.0}-{:.0}], ratio {:.2} [{:.2}-{:.2}]",
-            self.job, self.persistence, self.in_flight, self.stay, ours.median, ours.min, ours.max,
-            least.median, least.min, least.max, ratio.median, ratio.min, ratio.max,
+            self.job,
+            self.persistence,
+            self.in_flight,
+            self.stay,
+            ours.median,
+            ours.min,
+            ours.max,
+            least.median,
+            least.min,
+            least.max,
+            ratio.median,
+            ratio.min,
+            ratio.max,
         );
         if self.job == Job::D {
             println!("    ours {:?}\n    least {:?}", self.ours.latency(), self.least.latency());

@@ -257,12 +257,7 @@ async fn submit_all(site: &Site, plan: &Value, tasks: usize) -> Result<Vec<TaskI
 }
 
 /// Waits until so many steps more have succeeded; gives when that was seen.
-async fn done(
-    site: &Site,
-    before: u64,
-    steps: u64,
-    began: Instant,
-) -> Result<Duration, JobError> {
+async fn done(site: &Site, before: u64, steps: u64, began: Instant) -> Result<Duration, JobError> {
     let (mut last, mut progress) = (before, Instant::now());
     loop {
         let now = site.succeeded();

@@ -11,7 +11,9 @@ mod noop;
 mod site;
 
 pub use figures::{Figures, Latency, Sample};
-pub use jobs::{Job, JobError, Size, chains, growing, latency, run, singles, submitted, timers, wide};
+pub use jobs::{
+    Job, JobError, Size, chains, growing, latency, run, singles, submitted, timers, wide,
+};
 pub use meter::{Meter, Used};
 pub use noop::Noop;
-pub use site::{Site, SiteError, Sites};
+pub use site::{Site, SiteError, Sites, queue};

@@ -26,6 +26,10 @@ impl Handler for Noop {
         Ok(EffectClass::None)
     }
 
+    fn uses_directory(&self) -> bool {
+        false
+    }
+
     async fn run(&self, _: Job) -> Report {
         Report::Succeeded(Success::default())
     }

@@ -30,6 +30,11 @@ const QUEUE: &str = "default";
 /// How long attempts may go on when it ends: none runs by then.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Gives the one queue of the benchmark.
+pub fn queue() -> Queue {
+    Queue::new(QUEUE).expect("a name")
+}
+
 /// Why the benchmark could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
@@ -82,11 +87,10 @@ impl Site {
         let noop: Arc<dyn Handler> = Arc::new(Noop);
         let handlers = BuiltinHandlers::new([noop]);
         let known = Arc::new(handlers.clone());
-        let claims =
-            Arc::new(Claims::new(engine.clone(), blobs.clone(), known, registry.clone()));
+        let claims = Arc::new(Claims::new(engine.clone(), blobs.clone(), known, registry.clone()));
         let settings = Settings {
             worker: process_id("w"),
-            queues: vec![Queue::new(QUEUE).expect("a name")],
+            queues: vec![queue()],
             concurrency: how.in_flight,
             grace: GRACE,
             claim_length: CLAIM_LENGTH,

@@ -3,8 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    answer, api, artifacts, dead, dev, doctor, effects, events, explain, health, list, logs, plan,
-    run, scheduler, steps, stop, submit, token, verify, worker,
+    answer, api, artifacts, bench, dead, dev, doctor, effects, events, explain, health, list, logs,
+    plan, run, scheduler, steps, stop, submit, token, verify, worker,
 };
 
 /// Durable tasks for long-running agents: stopped, they stay stopped; resumed, they do nothing
@@ -52,6 +52,8 @@ pub enum Command {
     Dead(dead::DeadArgs),
     /// Check store, broker and clocks, and say what to do
     Doctor(doctor::DoctorArgs),
+    /// Measure how fast tasks go here
+    Bench(bench::BenchArgs),
     /// Start a whole installation in this process, over a folder
     Dev(dev::DevArgs),
     /// Start the HTTP api of an installation over Redis and RabbitMQ
@@ -70,7 +72,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Look", &["list", "explain", "steps", "events", "effects", "logs", "artifacts"]),
     ("Steer", &["answer", "stop"]),
     ("Serve", &["dev", "api", "scheduler", "worker"]),
-    ("Operate", &["verify", "token", "dead", "doctor", "health"]),
+    ("Operate", &["verify", "token", "dead", "doctor", "health", "bench"]),
 ];
 
 const EXAMPLES: &str = "\

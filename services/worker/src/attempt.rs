@@ -1,7 +1,7 @@
 //! One attempt from its claim to its result.
 
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -29,6 +29,7 @@ use crate::handlers::{
 };
 use crate::heartbeat::{Heart, Standing};
 use crate::log_keeper;
+use crate::pool::Pool;
 
 /// What a handler may overrun its own deadline, or the moment it was told to end, by before it
 /// is dropped: it needs some time to end its processes.
@@ -37,10 +38,10 @@ const OVERRUN: Duration = Duration::from_secs(15);
 const TELL_AGAIN: Duration = Duration::from_millis(500);
 
 /// Where handlers run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum HandlersRun {
-    /// Each on a thread of its own: one that blocks it holds nobody up.
-    OnThreads,
+    /// On threads of their own: one that blocks its thread holds nobody up.
+    OnThreads(Arc<Pool>),
     /// As tasks of the worker's runtime: for runs that are the same under one seed.
     AsTasks,
 }
@@ -81,15 +82,18 @@ impl Bench {
         let interval = claimed.interval.to_std();
         let (standing, beat) = heart.clone().start(interval, cancel.clone());
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
-        let directory = self.directories.make(&name, &claimed.inputs).await;
+        let (made, directory) = self.directory(&claimed, &*handler, &name).await;
         let before = self.still_held(&claimed, asked).await;
-        let mut gate = None;
+        let (mut gate, mut spooled) = (None, false);
         let report = match (&directory, before) {
             (Ok(directory), Standing::Held) => {
                 let log = LogSink::new(LogLimits::default(), Some(&directories::spool(directory)));
                 gate = self.gate(&claimed, directory, &log, &cancel).map(Arc::new);
-                let course = Course { cancel, pulse: heart.pulse.clone(), log, gate: gate.clone() };
-                self.work(&claimed, handler, directory, course).await
+                let (pulse, gate) = (heart.pulse.clone(), gate.clone());
+                let course = Course { cancel, pulse, log: log.clone(), gate };
+                let report = self.work(&claimed, handler, directory, course).await;
+                spooled = log.is_spooled();
+                report
             }
             (Ok(_), Standing::ToEnd | Standing::Lost) => {
                 let failure = Failure::new(Class::Cancelled, "it was told to end before it began");
@@ -126,10 +130,27 @@ impl Bench {
             }
         };
         drop(beat);
-        if let Ok(directory) = directory {
+        if let Ok(directory) = directory
+            && (made || spooled)
+        {
             self.directories.remove(&directory).await;
         }
         (told, came)
+    }
+
+    /// Makes the attempt's directory, unless nothing would ever be in it; says whether it did.
+    async fn directory(
+        &self,
+        claimed: &Claimed,
+        handler: &dyn Handler,
+        name: &str,
+    ) -> (bool, Result<PathBuf, FilesError>) {
+        let checked = claimed.effect.as_ref().is_some_and(|effect| effect.check.is_some());
+        let empty = claimed.inputs.is_empty() && claimed.artifact.is_none() && !checked;
+        match empty && !handler.uses_directory() {
+            true => (false, Ok(self.directories.place(name))),
+            false => (true, self.directories.make(name, &claimed.inputs).await),
+        }
     }
 
     /// Renews a claim that may have run out on the way to its handler, since the store was slow
@@ -202,7 +223,7 @@ impl Bench {
         let heartbeat = claimed.heartbeat.map(Span::to_std);
         let watch = Silence::watch(pulse, heartbeat, cancel);
         let bound = left.to_std() + OVERRUN;
-        let report = watch.judge(run_handler(handler, job, bound, self.handlers_run).await);
+        let report = watch.judge(run_handler(handler, job, bound, &self.handlers_run).await);
         drop(keeper);
         let sent = effect.is_some_and(|effect| effect.may_have_been_sent());
         let report = self.keep(claimed, directory, report, sent).await;
@@ -384,14 +405,14 @@ impl Silence {
     }
 }
 
-/// Runs the handler apart, so that a panic and an endless one are only its own. On a thread of its
-/// own, one that blocks it harms nobody else either: heartbeats, and all else that the worker does,
-/// share the runtime's few threads. Dropping the future ends the handler where it next waits.
+/// Runs the handler apart, so that a panic and an endless one are only its own. On threads apart,
+/// one that blocks its thread harms nobody else either: heartbeats, and all else that the worker
+/// does, share the runtime's few threads. Dropping the future ends the handler where it next waits.
 async fn run_handler(
     handler: Arc<dyn Handler>,
     job: Job,
     bound: Duration,
-    run: HandlersRun,
+    run: &HandlersRun,
 ) -> handlers::Report {
     let (cancel, effect) = (job.cancel.clone(), job.effect.clone());
     let dropped = CancellationToken::new();
@@ -439,19 +460,15 @@ async fn run_handler(
 
 fn start(
     running: impl Future<Output = ()> + Send + 'static,
-    run: HandlersRun,
+    run: &HandlersRun,
 ) -> std::io::Result<()> {
     match run {
         HandlersRun::AsTasks => {
             tokio::spawn(running);
+            Ok(())
         }
-        HandlersRun::OnThreads => {
-            let runtime = tokio::runtime::Handle::current();
-            let name = "standfast-attempt".to_owned();
-            std::thread::Builder::new().name(name).spawn(move || runtime.block_on(running))?;
-        }
+        HandlersRun::OnThreads(pool) => pool.run(running),
     }
-    Ok(())
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -539,6 +556,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn handlers_that_block_their_threads_hold_nobody_up() {
         let folder = tempfile::tempdir().unwrap();
+        let run = HandlersRun::OnThreads(Arc::new(Pool::new()));
         let mut running = Vec::new();
         let mut gates = Vec::new();
         for _ in 0..5 {
@@ -546,7 +564,9 @@ mod tests {
             gates.push(gate);
             let handler = Arc::new(Blocking(Mutex::new(opened)));
             let job = job(folder.path(), Value::Null);
-            running.push(tokio::spawn(run_handler(handler, job, PATIENCE, HandlersRun::OnThreads)));
+            let run = run.clone();
+            running
+                .push(tokio::spawn(async move { run_handler(handler, job, PATIENCE, &run).await }));
         }
         tokio::task::yield_now().await; // all of them have begun
         for gate in gates {
@@ -595,7 +615,7 @@ mod tests {
             let job = Job { effect: sends.then_some(gate), ..job(folder.path(), Value::Null) };
             job.cancel.cancel();
             let bound = Duration::from_secs(600);
-            let report = run_handler(Arc::new(Sending), job, bound, HandlersRun::AsTasks).await;
+            let report = run_handler(Arc::new(Sending), job, bound, &HandlersRun::AsTasks).await;
             let ended = matches!(report, handlers::Report::Succeeded(_));
             assert_eq!(ended, sends, "{report:?}");
         }
@@ -607,9 +627,8 @@ mod tests {
         let (gate, opened) = channel();
         drop(gate);
         let handler = Arc::new(Blocking(Mutex::new(opened)));
-        let report =
-            run_handler(handler, job(folder.path(), Value::Null), PATIENCE, HandlersRun::OnThreads)
-                .await;
+        let run = HandlersRun::OnThreads(Arc::new(Pool::new()));
+        let report = run_handler(handler, job(folder.path(), Value::Null), PATIENCE, &run).await;
         let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
         assert_eq!(failure.class, Class::Retryable);
         assert!(failure.message.contains("the handler panicked: nobody let it go"), "{failure:?}");
@@ -617,9 +636,7 @@ mod tests {
         let (_gate, opened) = channel();
         let handler = Arc::new(Blocking(Mutex::new(opened)));
         let bound = Duration::from_millis(20);
-        let report =
-            run_handler(handler, job(folder.path(), Value::Null), bound, HandlersRun::OnThreads)
-                .await;
+        let report = run_handler(handler, job(folder.path(), Value::Null), bound, &run).await;
         let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
         assert_eq!(failure.class, Class::Timeout);
     }

@@ -20,6 +20,7 @@ mod folder;
 mod gauges;
 mod heartbeat;
 mod log_keeper;
+mod pool;
 mod secrets;
 mod worker;
 

@@ -29,6 +29,7 @@ use crate::directories::{Directories, LocalDirectories};
 use crate::folder::Folder;
 use crate::gauges::Gauges;
 use crate::handlers::Secrets;
+use crate::pool::Pool;
 
 /// The wait between two tries of a claim while the store does not answer.
 const CLAIM_AGAIN: Duration = Duration::from_millis(500);
@@ -244,7 +245,7 @@ impl Worker {
         let folder = open_folder(&self.settings).await?;
         let blobs = self.claims.blobs().clone();
         let local = LocalDirectories::new(folder.path().to_owned(), blobs);
-        Ok((Arc::new(local), HandlersRun::OnThreads, Some(folder)))
+        Ok((Arc::new(local), HandlersRun::OnThreads(Arc::new(Pool::new())), Some(folder)))
     }
 
     /// Handles one delivery: claims, runs, tells, acknowledges.
@@ -280,6 +281,7 @@ impl Worker {
                 let (told, came) = work.bench.run(*claimed, asked, handler).await;
                 work.here().remove(&message);
                 self.gauges.ended(queue, came);
+                drop(slot); // the next attempt need not wait for the ack
                 if told {
                     crash::point("ack.before");
                     delivery.acker.ack().await;
@@ -287,7 +289,6 @@ impl Worker {
                 }
             }
         }
-        drop(slot);
     }
 
     /// Sends a message that was not looked at to the queue again, so that another worker has it

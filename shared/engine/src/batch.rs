@@ -20,6 +20,9 @@ use crate::resolve;
 /// store's own limit, with room for the last command.
 const CHANGES_SOFT_MAX: usize = 250;
 
+/// Needs of a step whose artifacts are looked up with its claim: they lie in one chunk.
+const NEEDS_MAX: u32 = 50;
+
 /// One command of a batch.
 pub(crate) struct Asked<'a> {
     pub command: &'a Command,
@@ -75,11 +78,29 @@ pub(crate) fn decide_batch(
 }
 
 fn first_needs(view: &View, batch: &[Asked<'_>]) -> Vec<Key> {
-    let hinted = batch
-        .iter()
-        .flat_map(|asked| hint(asked.command).into_iter().chain(asked.wants.iter().cloned()));
+    let hinted = batch.iter().flat_map(|asked| {
+        hint(asked.command).into_iter().chain(wanted(view, asked.command, asked.wants))
+    });
     let unknown: BTreeSet<Key> = hinted.filter(|key| !view.knows(key)).collect();
     unknown.into_iter().collect()
+}
+
+/// Names the records that the answer to a command is to hold: those asked for, and with a claim
+/// what the step's needs have left, as far as the view knows who they are. A step of many needs
+/// reads those by itself.
+pub(crate) fn wanted(view: &View, command: &Command, wants: &[Key]) -> Vec<Key> {
+    let mut keys = wants.to_vec();
+    let Command::ClaimStep { step, .. } = command else { return keys };
+    let Ok(definition) = view.definition(step) else { return keys };
+    if definition.needs_count == 0 || definition.needs_count > NEEDS_MAX {
+        return keys;
+    }
+    let needs = Key::Needs(step.clone(), 0);
+    if let Ok(names) = view.names(&needs) {
+        keys.extend(names.iter().cloned().map(Key::Artifacts));
+    }
+    keys.push(needs);
+    keys
 }
 
 fn run(

@@ -230,10 +230,8 @@ impl Claims {
         let state = view.step(&ask.step).map_err(broken)?;
         let definition = view.definition(&ask.step).map_err(broken)?.clone();
         let more = self.more_keys(&definition, state.round, state.resolved);
-        for (key, record) in self.engine.read(&ask.task, &more).await? {
-            view.load(key, record, None);
-        }
-        let inputs = self.inputs(&view, &definition).await?;
+        self.complete_view(&mut view, more).await?;
+        let inputs = self.inputs(&mut view, &definition).await?;
         let mut claimed = claimed(&view, ask, &definition, inputs).map_err(broken)?;
         claimed.effect = self.declared_effect(&ask.task, &definition, state.round).await?;
         Ok(claimed)
@@ -251,27 +249,38 @@ impl Claims {
         keys
     }
 
-    /// Reads the artifacts of all steps that a step needs.
+    /// Reads what a view does not know yet.
+    async fn complete_view(&self, view: &mut View, keys: Vec<Key>) -> Result<(), EngineError> {
+        let missing: Vec<Key> = keys.into_iter().filter(|key| !view.knows(key)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        for (key, record) in self.engine.read(view.task(), &missing).await? {
+            view.load(key, record, None);
+        }
+        Ok(())
+    }
+
+    /// Gives the artifacts of all steps that a step needs.
     async fn inputs(
         &self,
-        view: &View,
+        view: &mut View,
         definition: &Definition,
     ) -> Result<Vec<(StepId, Artifact)>, EngineError> {
         let step = &definition.plan.id;
         let chunks = definition.needs_count.div_ceil(standfast_domain::record::LIST_CHUNK as u32);
-        let mut keys = Vec::new();
+        let mut needs = Vec::new();
         for chunk in 0..chunks {
             let names = view.names(&Key::Needs(step.clone(), chunk)).map_err(broken)?;
-            keys.extend(names.iter().cloned().map(Key::Artifacts));
+            needs.extend(names.iter().cloned());
         }
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
+        needs.sort();
+        let keys = needs.iter().cloned().map(Key::Artifacts).collect();
+        self.complete_view(view, keys).await?;
         let mut inputs = Vec::new();
-        for (key, record) in self.engine.read(view.task(), &keys).await? {
-            if let (Key::Artifacts(step), Some(Record::Artifacts(artifacts))) = (key, record) {
-                inputs.extend(artifacts.into_iter().map(|artifact| (step.clone(), artifact)));
-            }
+        for step in needs {
+            let artifacts = view.artifacts(&step).map_err(broken)?;
+            inputs.extend(artifacts.iter().cloned().map(|artifact| (step.clone(), artifact)));
         }
         Ok(inputs)
     }

@@ -28,7 +28,7 @@ use standfast_domain::view::{Todo, View};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::EngineError;
-use crate::batch::{Asked, Decided, decide_batch};
+use crate::batch::{Asked, Decided, decide_batch, wanted};
 use crate::core::Core;
 use crate::crash;
 use crate::outbox;
@@ -483,16 +483,23 @@ fn reply(batch: &mut Batch, decided: Decided, now: Time) {
     for (request, (result, acted)) in batch.requests.drain(..count).zip(results) {
         let Some(reply) = request.reply else { continue };
         let answer = match result {
-            Ok(()) => Ok(Done { now, acted, records: wanted(&batch.view, &request.wants) }),
+            Ok(()) => {
+                let wants = wanted(&batch.view, &request.command, &request.wants);
+                Ok(Done { now, acted, records: records(&batch.view, wants) })
+            }
             Err(refusal) => Err(EngineError::Refused(refusal)),
         };
         let _ = reply.send(answer); // whoever asked may have gone
     }
 }
 
-fn wanted(view: &View, wants: &[Key]) -> BTreeMap<Key, Option<Record>> {
-    let known = wants.iter().filter(|key| view.knows(key));
-    known.map(|key| (key.clone(), view.get(key).ok().flatten().cloned())).collect()
+fn records(view: &View, wants: Vec<Key>) -> BTreeMap<Key, Option<Record>> {
+    let known = wants.into_iter().filter(|key| view.knows(key));
+    let record = |key: Key| {
+        let record = view.get(&key).ok().flatten().cloned();
+        (key, record)
+    };
+    known.map(record).collect()
 }
 
 fn fail(batch: Batch, error: &EngineError) {

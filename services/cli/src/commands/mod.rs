@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod api;
 pub mod artifacts;
+pub mod bench;
 pub mod dead;
 pub mod dev;
 pub mod doctor;
@@ -78,6 +79,7 @@ async fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Api(args) => api::execute(args).await,
         Command::Scheduler(args) => scheduler::execute(args).await,
         Command::Worker(args) => worker::execute(args).await,
+        Command::Bench(args) => interruptible(bench::execute(args)).await,
         Command::Health(args) => interruptible(health::execute(args)).await,
     }
 }

@@ -142,6 +142,10 @@ impl Handler for Http {
         }
     }
 
+    fn uses_directory(&self) -> bool {
+        false
+    }
+
     async fn run(&self, job: Job) -> Report {
         let input = match read_input(&job.input) {
             (Some(input), faults) if faults.is_empty() => input,
