@@ -92,6 +92,7 @@ impl Site {
             worker: process_id("w"),
             queues: vec![queue()],
             concurrency: how.in_flight,
+            stay: how.stay,
             grace: GRACE,
             claim_length: CLAIM_LENGTH,
             attempts: folder.join("attempts"),

@@ -13,7 +13,7 @@ use standfast_domain::outcome::FailureClass;
 use standfast_domain::record::NotLanded;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{Claimed, Claims, News, Renewed, Report};
+use standfast_engine::claims::{Claimed, Claims, News, Renewed, Report, Stay};
 use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
 use tokio_util::sync::CancellationToken;
@@ -64,13 +64,14 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// Runs an attempt whose claim was asked for at a time of the local clock, and tells its
-    /// result; true once that is stored or refused.
+    /// result; with `stay`, its worker would go on with a step that this releases.
     pub async fn run(
         &self,
         claimed: Claimed,
         asked: Duration,
         handler: Arc<dyn Handler>,
-    ) -> (bool, Came) {
+        stay: Option<Stay>,
+    ) -> Ended {
         let cancel = self.hand_back.child_token();
         let heart = Heart {
             claims: self.claims.clone(),
@@ -105,28 +106,29 @@ impl Bench {
         if standing == Standing::Held && matches!(report, Report::Failed { .. }) {
             heart.last_words().await;
         }
-        let (told, came) = match standing {
-            _ if gate.as_ref().is_some_and(|gate| gate.is_over()) => (true, Came::GivenUp),
+        let ended = match standing {
+            _ if gate.as_ref().is_some_and(|gate| gate.is_over()) => Ended::given_up(true),
             Standing::Lost => {
                 tracing::info!(task = %claimed.task, step = %claimed.step,
                     attempt = claimed.attempt, "attempt was taken over; its result is dropped");
                 tell_apart(gate.as_deref(), &report).await;
-                (true, Came::GivenUp)
+                Ended::given_up(true)
             }
             Standing::Held if self.hand_back.is_cancelled() && is_cancelled(&report) => {
                 tell_apart(gate.as_deref(), &report).await; // a hand-back knows nothing of it
-                (self.tell(&claimed, None).await.is_some(), Came::GivenUp)
+                Ended::given_up(self.tell(&claimed, None, None).await.is_some())
             }
             Standing::Held | Standing::ToEnd => {
                 let came = match &report {
                     Report::Succeeded { .. } => Came::Succeeded,
                     Report::Failed { .. } => Came::Failed,
                 };
-                let told = self.tell(&claimed, Some(report.clone())).await;
-                if told == Some(Taken::No) {
+                let told = self.tell(&claimed, Some(report.clone()), stay).await;
+                if matches!(told, Some(Taken::No)) {
                     tell_apart(gate.as_deref(), &report).await;
                 }
-                (told.is_some(), came)
+                let (told, next) = (told.is_some(), told.and_then(Taken::next));
+                Ended { told, came, next }
             }
         };
         drop(beat);
@@ -135,7 +137,7 @@ impl Bench {
         {
             self.directories.remove(&directory).await;
         }
-        (told, came)
+        ended
     }
 
     /// Makes the attempt's directory, unless nothing would ever be in it; says whether it did.
@@ -295,22 +297,26 @@ impl Bench {
 
     /// Tells the result, or hands the attempt back, until the store has answered; `None`: it
     /// never did.
-    pub async fn tell(&self, claimed: &Claimed, report: Option<Report>) -> Option<Taken> {
+    pub async fn tell(
+        &self,
+        claimed: &Claimed,
+        report: Option<Report>,
+        stay: Option<Stay>,
+    ) -> Option<Taken> {
         let at = claimed.at(&self.worker);
         let mut failing = false;
         loop {
             let actor = self.actor.clone();
+            let (task, at, stay) = (&claimed.task, at.clone(), stay.clone());
             let told = match report.clone() {
-                Some(report) => {
-                    self.claims.complete(&claimed.task, at.clone(), report, actor).await
-                }
+                Some(report) => self.claims.complete_and_stay(task, at, report, actor, stay).await,
                 None => {
                     let why = "its worker is shutting down".to_owned();
-                    self.claims.hand_back(&claimed.task, at.clone(), why, actor).await
+                    self.claims.hand_back(task, at, why, actor).await.map(|()| None)
                 }
             };
             let error = match told {
-                Ok(()) => return Some(Taken::Yes),
+                Ok(next) => return Some(Taken::Yes(next.map(Box::new))),
                 Err(EngineError::Refused(refusal)) => {
                     tracing::info!(task = %claimed.task, step = %claimed.step,
                         attempt = claimed.attempt, %refusal, "result not taken");
@@ -333,10 +339,34 @@ impl Bench {
 }
 
 /// Whether a result was taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    Yes,
+    /// It was, and this is the attempt that the worker stays with.
+    Yes(Option<Box<Claimed>>),
     No,
+}
+
+impl Taken {
+    fn next(self) -> Option<Box<Claimed>> {
+        match self {
+            Self::Yes(next) => next,
+            Self::No => None,
+        }
+    }
+}
+
+/// What became of an attempt.
+pub(crate) struct Ended {
+    /// True once its result is stored or refused.
+    pub told: bool,
+    pub came: Came,
+    /// The attempt that was claimed with the result.
+    pub next: Option<Box<Claimed>>,
+}
+
+impl Ended {
+    fn given_up(told: bool) -> Self {
+        Self { told, came: Came::GivenUp, next: None }
+    }
 }
 
 /// What an attempt runs with, besides its claim.

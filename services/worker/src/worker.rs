@@ -14,22 +14,25 @@ use standfast_domain::refusal::Refusal;
 use standfast_domain::stage::Wake;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
+use standfast_engine::claims::{ClaimAsk, Claimed, Claims, Stay};
 use standfast_engine::crash;
-use standfast_engine::ports::{BrokerError, Delivery, Source, StoreError, Subscription};
+use standfast_engine::ports::{
+    Acker, BrokerError, Delivery, Source, StoreError, Subscription,
+};
 use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::attempt::{Bench, HandlersRun};
+use crate::attempt::{Bench, Ended, HandlersRun};
 use crate::builtin::BuiltinHandlers;
 use crate::directories::{Directories, LocalDirectories};
 use crate::folder::Folder;
-use crate::gauges::Gauges;
+use crate::gauges::{Came, Gauges};
 use crate::handlers::Secrets;
 use crate::pool::Pool;
+use crate::reserve::Supply;
 
 /// The wait between two tries of a claim while the store does not answer.
 const CLAIM_AGAIN: Duration = Duration::from_millis(500);
@@ -67,6 +70,9 @@ pub struct Settings {
     pub queues: Vec<Queue>,
     /// Attempts it runs at a time, over all its queues.
     pub concurrency: u16,
+    /// Steps of one task that an attempt's slot may take over in a row, without a message, from
+    /// the steps that its outcome releases in the same queue.
+    pub stay: u32,
     /// How long attempts may go on after the shutdown began, before they are handed back.
     pub grace: Duration,
     /// How long a claim lasts unless renewed.
@@ -104,8 +110,11 @@ struct Work {
     shutdown: CancellationToken,
 }
 
-/// The loop of each queue; at its end it gives the subscription back, to be closed last.
-type Loops = BTreeMap<Queue, JoinHandle<Box<dyn Subscription>>>;
+/// The loop of each queue; at its end it gives its subscriptions back, to be closed last.
+type Loops = BTreeMap<Queue, JoinHandle<Subscriptions>>;
+
+/// What a queue was received by.
+type Subscriptions = Vec<Box<dyn Subscription>>;
 
 /// A step message's body.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -114,6 +123,19 @@ struct StepMessage {
     step: StepId,
     epoch: u32,
     attempt: u32,
+}
+
+/// What an attempt holds of its worker.
+struct Held {
+    acker: Box<dyn Acker>,
+    slot: OwnedSemaphorePermit,
+    message: StepMessage,
+}
+
+async fn acknowledge(acker: Box<dyn Acker>) {
+    crash::point("ack.before");
+    acker.ack().await;
+    crash::point("ack.after");
 }
 
 /// What a delivery came to.
@@ -209,7 +231,7 @@ impl Worker {
         }
         let mut subscriptions = Vec::new();
         for consuming in loops.into_values() {
-            subscriptions.extend(consuming.await); // a panic there was reported by the runtime
+            subscriptions.extend(consuming.await.into_iter().flatten()); // a panic there was reported by the runtime
         }
         running.close();
         tokio::select! {
@@ -268,26 +290,72 @@ impl Worker {
                 delivery.acker.ack().await;
             }
             Woken::ShuttingDown => self.give_back(queue, delivery).await,
-            // Claimed while the shutdown began: nothing new starts after it.
-            Woken::Attempt(claimed, _) if work.shutdown.is_cancelled() => {
-                if work.bench.tell(&claimed, None).await.is_some() {
-                    delivery.acker.ack().await;
-                }
-            }
             Woken::Attempt(claimed, asked) => {
-                let Some(handler) = self.handlers.get(claimed.handler.as_str()) else { return };
-                self.gauges.started(queue);
-                work.here().insert(message.clone());
-                let (told, came) = work.bench.run(*claimed, asked, handler).await;
-                work.here().remove(&message);
-                self.gauges.ended(queue, came);
-                drop(slot); // the next attempt need not wait for the ack
-                if told {
-                    crash::point("ack.before");
-                    delivery.acker.ack().await;
-                    crash::point("ack.after");
-                }
+                let held = Held { acker: delivery.acker, slot, message };
+                self.stay(queue, (*claimed, asked), held, work).await;
             }
+        }
+    }
+
+    /// Runs an attempt, and those that the worker stays with. The delivery woke for the first: it
+    /// is acked as soon as that one's result is stored or refused.
+    async fn stay(&self, queue: &Queue, first: (Claimed, Duration), held: Held, work: &Work) {
+        let Held { acker, slot, message } = held;
+        let (mut acker, mut next, mut left) = (Some(acker), Some(first), self.settings.stay);
+        while let Some((claimed, asked)) = next.take() {
+            let told = if work.shutdown.is_cancelled() {
+                // Claimed while the shutdown began: nothing new starts after it.
+                work.bench.tell(&claimed, None, None).await.is_some()
+            } else {
+                let stay = (left > 0).then(|| self.terms(queue));
+                left = left.saturating_sub(1);
+                // Counted from before it was claimed: how old the answer is, nobody knows.
+                let began = self.claims.engine().clock().monotonic();
+                let ended = self.attempt(queue, (claimed, asked), stay, (work, &message)).await;
+                next = ended.next.map(|claimed| (*claimed, began));
+                ended.told
+            };
+            let acked = acker.take_if(|_| told).map(acknowledge);
+            match (acked, &next) {
+                (Some(acked), Some(_)) => drop(work.running.spawn(acked)),
+                (Some(acked), None) => {
+                    drop(slot); // the next attempt need not wait for the ack
+                    return acked.await;
+                }
+                (None, _) => {}
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        queue: &Queue,
+        (claimed, asked): (Claimed, Duration),
+        stay: Option<Stay>,
+        (work, message): (&Work, &StepMessage),
+    ) -> Ended {
+        let Some(handler) = self.handlers.get(claimed.handler.as_str()) else {
+            return Ended { told: false, came: Came::GivenUp, next: None }; // it was asked for
+        };
+        let (task, step) = (message.task.clone(), claimed.step.clone());
+        let (epoch, attempt) = (claimed.epoch, claimed.attempt);
+        let place = StepMessage { task, step, epoch, attempt };
+        self.gauges.started(queue);
+        work.here().insert(place.clone());
+        let ended = work.bench.run(claimed, asked, handler, stay).await;
+        work.here().remove(&place);
+        self.gauges.ended(queue, ended.came);
+        ended
+    }
+
+    /// Says on what terms this worker stays with a task.
+    fn terms(&self, queue: &Queue) -> Stay {
+        Stay {
+            queue: queue.clone(),
+            worker: self.settings.worker.clone(),
+            principal: Principal::system(),
+            length: self.settings.claim_length,
+            handlers: self.names.clone(),
         }
     }
 
@@ -383,14 +451,16 @@ impl Work {
     async fn start(
         self: Arc<Self>,
         queue: &Queue,
-    ) -> Result<JoinHandle<Box<dyn Subscription>>, BrokerError> {
+    ) -> Result<JoinHandle<Subscriptions>, BrokerError> {
         let broker = self.worker.claims.engine().broker();
         broker.declare(queue).await?;
         let prefetch = self.worker.settings.concurrency;
         let subscription = broker.subscribe(Source::Steps(queue.clone()), prefetch).await?;
         self.worker.gauges.look(queue, subscription.subscribed());
         self.worker.subscribed.notify_one();
-        Ok(tokio::spawn(self.clone().consume(queue.clone(), subscription)))
+        let engine = self.worker.claims.engine().clone();
+        let supply = Supply::new(engine, queue.clone(), prefetch, subscription);
+        Ok(tokio::spawn(self.clone().consume(queue.clone(), supply)))
     }
 
     /// Takes from each queue that plans name, as they come, until the shutdown.
@@ -430,19 +500,18 @@ impl Work {
 
     /// Takes deliveries as they come, each once there is room for its attempt. The delivery
     /// comes first: a queue that only waits must not keep the room from the others.
-    async fn consume(
-        self: Arc<Self>,
-        queue: Queue,
-        mut subscription: Box<dyn Subscription>,
-    ) -> Box<dyn Subscription> {
+    async fn consume(self: Arc<Self>, queue: Queue, mut supply: Supply) -> Subscriptions {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         let mut next: Option<Delivery> = None;
         loop {
             tokio::select! {
                 biased;
-                _ = looks.tick() => self.worker.gauges.look(&queue, subscription.subscribed()),
+                _ = looks.tick() => {
+                    self.worker.gauges.look(&queue, supply.subscribed());
+                    supply.look(self.worker.gauges.ended_of(&queue)).await;
+                }
                 () = self.shutdown.cancelled() => break,
-                delivery = subscription.next(), if next.is_none() => match delivery {
+                delivery = supply.next(), if next.is_none() => match delivery {
                     Some(delivery) if self.runs_here(&delivery) => self.drop_spent(delivery),
                     Some(delivery) => next = Some(delivery),
                     None => break,
@@ -450,24 +519,30 @@ impl Work {
                 slot = self.slots.clone().acquire_owned(), if next.is_some() => {
                     let slot = slot.expect("never closed");
                     let Some(delivery) = next.take() else { continue };
-                    if self.slots.available_permits() == 0 {
-                        self.worker.loaded.notify_one();
-                    }
-                    let (work, queue) = (self.clone(), queue.clone());
-                    self.running.spawn(async move {
-                        work.worker.take(&queue, delivery, slot, &work).await;
-                        if work.slots.available_permits() == 1 {
-                            work.worker.loaded.notify_one();
-                        }
-                    });
+                    self.begin(&queue, delivery, slot);
+                    supply.look(self.worker.gauges.ended_of(&queue)).await;
                 }
             }
         }
-        subscription.cease().await;
+        let subscriptions = supply.cease().await;
         if let Some(delivery) = next {
             self.worker.give_back(&queue, delivery).await;
         }
-        subscription
+        subscriptions
+    }
+
+    /// Lets a delivery's attempt run in its slot.
+    fn begin(self: &Arc<Self>, queue: &Queue, delivery: Delivery, slot: OwnedSemaphorePermit) {
+        if self.slots.available_permits() == 0 {
+            self.worker.loaded.notify_one();
+        }
+        let (work, queue) = (self.clone(), queue.clone());
+        self.running.spawn(async move {
+            work.worker.take(&queue, delivery, slot, &work).await;
+            if work.slots.available_permits() == 1 {
+                work.worker.loaded.notify_one();
+            }
+        });
     }
 
     fn here(&self) -> MutexGuard<'_, BTreeSet<StepMessage>> {

@@ -1,7 +1,7 @@
 //! What a worker does with an attempt: claim, renew, complete, hand back. The shipped worker
 //! and the api, for workers outside, both go through here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,6 +20,8 @@ use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{SPAN_MAX, Span, Time};
 use standfast_domain::view::{Attempt, View};
 
+pub use crate::batch::Stay;
+use crate::batch::claim_wants;
 use crate::blobs::Blobs;
 use crate::effects::{DeclaredEffect, Told, relaxed};
 use crate::ports::{Load, Range, StoreError};
@@ -214,17 +216,19 @@ impl Claims {
             length: ask.length,
             handlers: ask.handlers.clone(),
         };
-        let step = || ask.step.clone();
-        let wants = vec![
-            Key::Definition(step()),
-            Key::Step(step()),
-            Key::Claim(step()),
-            Key::Resolution(step(), 1),
-            Key::Meta,
-        ];
+        let wants = claim_wants(&ask.step);
         let done = self.engine.execute(&ask.task, command, ask.principal.clone(), wants).await?;
+        self.given(ask, done.records).await
+    }
+
+    /// Puts together what a worker needs for an attempt that it has claimed.
+    async fn given(
+        &self,
+        ask: &ClaimAsk,
+        records: BTreeMap<Key, Option<Record>>,
+    ) -> Result<Claimed, EngineError> {
         let mut view = View::new(ask.task.clone());
-        for (key, record) in done.records {
+        for (key, record) in records {
             view.load(key, record, None);
         }
         let state = view.step(&ask.step).map_err(broken)?;
@@ -318,21 +322,47 @@ impl Claims {
         report: Report,
         actor: Principal,
     ) -> Result<(), EngineError> {
+        self.complete_and_stay(task, at, report, actor, None).await.map(|_| ())
+    }
+
+    /// Takes an attempt's outcome as [`Claims::complete`] does, and gives its worker a step of
+    /// the same queue that this has released, claimed in the same commit. An answer that was
+    /// lost leaves that claim to expire, as with [`Claims::claim`].
+    pub async fn complete_and_stay(
+        &self,
+        task: &TaskId,
+        at: Attempt,
+        report: Report,
+        actor: Principal,
+        stay: Option<Stay>,
+    ) -> Result<Option<Claimed>, EngineError> {
         let (outcome, added, cost_usd_micros) = self.checked(task, &at.step, report).await?;
         let outcome = Box::new(outcome);
         let (step, attempt, worker) = (at.step.clone(), at.attempt, at.worker.clone());
         let command = Command::CompleteAttempt { at, outcome, added, cost_usd_micros };
         let wants = vec![Key::Step(step.clone())];
-        let mut done = self.engine.execute(task, command, actor, wants).await?;
+        let ask = stay.clone().map(|stay| (stay, task.clone()));
+        let mut done = self.engine.execute_staying(task, command, actor, wants, stay).await?;
         let last = match done.records.remove(&Key::Step(step.clone())).flatten() {
             Some(Record::Step(state)) => state.last,
             _ => None,
         };
         let late =
             |last: LastAttempt| last.late && last.attempt == attempt && last.worker == worker;
-        match last.is_some_and(late) {
-            true => Err(Refusal::Fenced { step, attempt }.into()),
-            false => Ok(()),
+        if last.is_some_and(late) {
+            return Err(Refusal::Fenced { step, attempt }.into());
+        }
+        let (Some((stay, task)), Some(step)) = (ask, done.stayed.take()) else { return Ok(None) };
+        let Stay { worker, principal, length, handlers, .. } = stay;
+        let handlers = Some(handlers);
+        let ask = ClaimAsk { task, step, attempt: None, worker, principal, length, handlers };
+        match self.given(&ask, done.records).await {
+            Ok(claimed) => Ok(Some(claimed)),
+            Err(error) => {
+                // The outcome is stored; what cannot be read of the next step must not hide that.
+                tracing::warn!(task = %ask.task, step = %ask.step, %error, "step left to expire");
+                Ok(None)
+            }
         }
     }
 
