@@ -10,12 +10,30 @@ use standfast_stores::redis::{RedisOptions, RedisStore};
 use standfast_tests::private_rabbit::PrivateRabbit;
 use standfast_tests::private_redis::PrivateRedis;
 
-use crate::options::Persistence;
+use crate::options::{Options, Persistence};
 
 /// Two servers of this run's own.
 pub struct Ground {
     pub redis: PrivateRedis,
-    pub rabbit: Arc<PrivateRabbit>,
+    pub rabbit: Arc<Rabbit>,
+}
+
+/// A RabbitMQ, of this run's own or not.
+pub struct Rabbit {
+    pub url: String,
+    pid: Option<u32>,
+    _own: Option<PrivateRabbit>,
+}
+
+impl Rabbit {
+    /// Takes the one that was named, or starts one.
+    pub async fn open(options: &Options) -> Self {
+        if let Some(url) = &options.amqp {
+            return Self { url: url.clone(), pid: options.amqp_pid, _own: None };
+        }
+        let own = PrivateRabbit::start(&[]).await;
+        Self { url: own.url(), pid: Some(own.pid()), _own: Some(own) }
+    }
 }
 
 /// A count of the commands that Redis ran, by name.
@@ -23,7 +41,7 @@ pub type Commands = BTreeMap<String, u64>;
 
 impl Ground {
     /// Starts a Redis beside a RabbitMQ that runs already.
-    pub async fn open(rabbit: Arc<PrivateRabbit>, persistence: Persistence) -> Self {
+    pub async fn open(rabbit: Arc<Rabbit>, persistence: Persistence) -> Self {
         Self { redis: PrivateRedis::start(persistence.arguments()).await, rabbit }
     }
 
@@ -34,7 +52,7 @@ impl Ground {
         let options =
             RedisOptions { prefix: prefix.clone(), ..RedisOptions::new(self.redis.url()) };
         let store = Arc::new(RedisStore::connect(&options).await?);
-        let settings = RabbitSettings::parse(&self.rabbit.url())?.with_prefix(&prefix)?;
+        let settings = RabbitSettings::parse(&self.rabbit.url)?.with_prefix(&prefix)?;
         let broker = RabbitBroker::connect(settings, Some(Duration::from_secs(10))).await?;
         Ok(Site::start(store, Arc::new(broker), folder, how).await?)
     }
@@ -50,8 +68,8 @@ impl Ground {
     }
 
     /// Gives the processes that both sides share.
-    pub fn processes(&self) -> [(&'static str, u32); 3] {
-        let me = std::process::id();
-        [("redis", self.redis.pid()), ("rabbitmq", self.rabbit.pid()), ("client", me)]
+    pub fn processes(&self) -> Vec<(&'static str, u32)> {
+        let own = [("redis", self.redis.pid()), ("client", std::process::id())];
+        own.into_iter().chain(self.rabbit.pid.map(|pid| ("rabbitmq", pid))).collect()
     }
 }

@@ -24,6 +24,12 @@ pub struct Options {
     /// Times the usual amount of work in jobs A and B
     #[arg(long, default_value_t = 1)]
     pub factor: usize,
+    /// A RabbitMQ that runs already, instead of one of this run's own
+    #[arg(long, value_name = "URL")]
+    pub amqp: Option<String>,
+    /// The id of that RabbitMQ's process, to watch what it uses
+    #[arg(long, value_name = "PID", requires = "amqp")]
+    pub amqp_pid: Option<u32>,
     /// Print one JSON document instead of tables
     #[arg(long)]
     pub json: bool,

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use standfast_bench::{Job, Meter, Sample, Site, Sites, Size, run};
-use standfast_tests::private_rabbit::PrivateRabbit;
 
-use crate::ground::Ground;
+use crate::ground::{Ground, Rabbit};
 use crate::least::Least;
 use crate::options::Options;
 use crate::report::{Report, Row, Side};
 
 /// Runs everything that was asked for and prints it.
 pub async fn all(options: &Options) -> anyhow::Result<()> {
-    let rabbit = Arc::new(PrivateRabbit::start(&[]).await);
+    let rabbit = Arc::new(Rabbit::open(options).await);
     let mut report = Report::default();
     for persistence in &options.persistence {
         let ground = Ground::open(rabbit.clone(), *persistence).await;
@@ -53,7 +52,7 @@ async fn beside(
                 row.ours.add(round, side?);
             } else if has_least(row.job) {
                 let least =
-                    Least::open(&ground.redis.url(), &ground.rabbit.url(), how.in_flight).await?;
+                    Least::open(&ground.redis.url(), &ground.rabbit.url, how.in_flight).await?;
                 let side = measured(ground, || floor(&least, row.job, size)).await;
                 least.close().await?;
                 row.least.add(round, side?);

@@ -16,9 +16,7 @@ use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims, Stay};
 use standfast_engine::crash;
-use standfast_engine::ports::{
-    Acker, BrokerError, Delivery, Source, StoreError, Subscription,
-};
+use standfast_engine::ports::{Acker, BrokerError, Delivery, Source, StoreError, Subscription};
 use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;

@@ -98,17 +98,17 @@ struct Ends {
 }
 
 impl Ends {
-    /// Takes in deliveries that have ended; says up to which all have, if that has moved on, and
-    /// which of those to be acked it leaves out.
+    /// Takes in deliveries that have ended. Gives the one to speak for all up to it, if there is
+    /// one, and those to be acked that it leaves out. It must be one that was not acked before:
+    /// the broker closes a channel that acks a number which it does not know any more.
     fn take(&mut self, done: &[u64], apart: &[u64]) -> (Option<u64>, Vec<u64>) {
         self.further.extend(done.iter().chain(apart));
-        let before = self.all_to;
         while self.further.remove(&(self.all_to + 1)) {
             self.all_to += 1;
         }
-        let single = done.iter().copied().filter(|tag| *tag > self.all_to).collect();
-        let within = done.iter().any(|tag| *tag > before && *tag <= self.all_to);
-        (within.then_some(self.all_to), single)
+        let (within, single): (Vec<u64>, Vec<u64>) =
+            done.iter().partition(|tag| **tag <= self.all_to);
+        (within.into_iter().max(), single)
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(ends.take(&[2, 1, 4], &[]), (Some(2), vec![4]));
         assert_eq!(ends.take(&[6], &[]), (None, vec![6]));
         // The third was long; the fourth has been acked before, the fifth is not done.
-        assert_eq!(ends.take(&[3], &[]), (Some(4), vec![]));
+        assert_eq!(ends.take(&[3], &[]), (Some(3), vec![]));
         assert_eq!(ends.take(&[], &[5]), (None, vec![]));
         assert_eq!(ends.take(&[7], &[]), (Some(7), vec![]));
     }
