@@ -11,6 +11,8 @@ pub struct Side {
     pub used: BTreeMap<String, Used>,
     /// Commands of Redis for each unit.
     pub commands: BTreeMap<String, f64>,
+    /// What the engine and the worker counted.
+    pub counts: BTreeMap<&'static str, u64>,
 }
 
 /// The runs of one side.
@@ -55,11 +57,16 @@ impl Runs {
         self.0.last().map(|side| side.commands.iter().map(rounded).collect()).unwrap_or_default()
     }
 
+    fn counts(&self) -> Vec<&BTreeMap<&'static str, u64>> {
+        self.0.iter().map(|side| &side.counts).collect()
+    }
+
     fn json(&self, job: Job) -> Value {
         let rate = Figures::of(self.rates());
         let mut value = json!({
             "rate": round(rate.median), "min": round(rate.min), "max": round(rate.max),
             "runs": rate.runs, "used": self.used(), "commands": self.commands(),
+            "counts": self.counts(),
         });
         if job == Job::D {
             value["latency"] = json!(self.latency());
@@ -119,6 +126,7 @@ impl Row {
             println!("    ours {:?}\n    least {:?}", self.ours.latency(), self.least.latency());
         }
         println!("    ours  {} {}", json!(self.ours.used()), json!(self.ours.commands()));
+        println!("    ours  {}", json!(self.ours.counts()));
         println!("    least {} {}", json!(self.least.used()), json!(self.least.commands()));
     }
 

@@ -1,13 +1,18 @@
 //! Runs the jobs in turn, ours and the least loop's, so that both meet the same machine.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use standfast_bench::{Job, Meter, Sample, Site, Sites, Size, run};
+use standfast_bench::{Job, Meter, Sample, Site, Sites, Size, run, singles};
 
 use crate::ground::{Ground, Rabbit};
 use crate::least::Least;
 use crate::options::Options;
 use crate::report::{Report, Row, Side};
+
+/// Tasks that each side runs before it is measured: a new quorum queue elects its leader first,
+/// and may refuse what comes before that.
+const WARM_UP: usize = 200;
 
 /// Runs everything that was asked for and prints it.
 pub async fn all(options: &Options) -> anyhow::Result<()> {
@@ -47,12 +52,15 @@ async fn beside(
         for ours in sides {
             if ours {
                 let site = ground.site(folder.path(), how).await?;
+                singles(&site, WARM_UP).await?;
                 let side = measured(ground, || mine(&site, row.job, size)).await;
+                let counts = site.counts();
                 site.close().await;
-                row.ours.add(round, side?);
+                row.ours.add(round, Side { counts, ..side? });
             } else if has_least(row.job) {
                 let least =
                     Least::open(&ground.redis.url(), &ground.rabbit.url, how.in_flight).await?;
+                least.tasks(WARM_UP, 1).await?;
                 let side = measured(ground, || floor(&least, row.job, size)).await;
                 least.close().await?;
                 row.least.add(round, side?);
@@ -101,5 +109,5 @@ where
         let more = count - commands.get(&name).copied().unwrap_or(0);
         (more > 0 && name != "info").then(|| (name, more as f64 / units))
     });
-    Ok(Side { sample, used, commands: calls.collect() })
+    Ok(Side { sample, used, commands: calls.collect(), counts: BTreeMap::new() })
 }

@@ -1,6 +1,6 @@
 //! A whole installation in this process, over given ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,6 +150,16 @@ impl Site {
     /// Counts the attempts that have succeeded and been told so far.
     pub fn succeeded(&self) -> u64 {
         self.gauges.queues().values().map(|counts| counts.succeeded).sum()
+    }
+
+    /// Counts what the engine and the worker did since the start: commits and those refused, wakes
+    /// and those not confirmed, and deliveries that woke for nothing, by reason.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let [commits, refused, wakes, unconfirmed] = self.engine.counters().read();
+        let mut counts = self.gauges.spent.read();
+        counts.extend([("commits", commits), ("commits_refused", refused)]);
+        counts.extend([("wakes", wakes), ("wakes_unconfirmed", unconfirmed)]);
+        counts
     }
 
     /// Says whether a task has completed.

@@ -242,7 +242,6 @@ mod tests {
                 for _ in 0..10 {
                     tokio::task::yield_now().await;
                 }
-                tokio::time::sleep(Duration::from_millis(1)).await;
                 ended.send(std::thread::current().id()).unwrap();
             };
             pool.run(waits).unwrap();

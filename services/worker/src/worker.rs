@@ -229,7 +229,8 @@ impl Worker {
         }
         let mut subscriptions = Vec::new();
         for consuming in loops.into_values() {
-            subscriptions.extend(consuming.await.into_iter().flatten()); // a panic there was reported by the runtime
+            // A panic there was reported by the runtime.
+            subscriptions.extend(consuming.await.into_iter().flatten());
         }
         running.close();
         tokio::select! {

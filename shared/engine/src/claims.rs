@@ -1,6 +1,8 @@
 //! What a worker does with an attempt: claim, renew, complete, hand back. The shipped worker
 //! and the api, for workers outside, both go through here.
 
+mod given;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use standfast_domain::ids::{
 use standfast_domain::index::{parse_ready_member, ready_index};
 use standfast_domain::json::{DEPTH_MAX, OUTPUT_INLINE_BYTES_MAX, check_value};
 use standfast_domain::outcome::{ARTIFACTS_MAX, Artifact, Failure, FailureClass, Outcome, Success};
-use standfast_domain::plan::{StepPlan, Uses};
+use standfast_domain::plan::StepPlan;
 use standfast_domain::record::{AttemptLog, Definition, Key, LastAttempt, Payload, Record};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{SPAN_MAX, Span, Time};
@@ -27,7 +29,7 @@ use crate::effects::{DeclaredEffect, Told, relaxed};
 use crate::ports::{Load, Range, StoreError};
 use crate::registry::Registry;
 use crate::submission::{Handlers, prepare_added};
-use crate::{Engine, EngineError, resolve};
+use crate::{Engine, EngineError};
 
 /// How long a claim lasts unless renewed; a heartbeat comes each third of it.
 pub const CLAIM_LENGTH: Span = Span::from_secs(30);
@@ -236,7 +238,7 @@ impl Claims {
         let more = self.more_keys(&definition, state.round, state.resolved);
         self.complete_view(&mut view, more).await?;
         let inputs = self.inputs(&mut view, &definition).await?;
-        let mut claimed = claimed(&view, ask, &definition, inputs).map_err(broken)?;
+        let mut claimed = given::claimed(&view, ask, &definition, inputs).map_err(broken)?;
         claimed.effect = self.declared_effect(&ask.task, &definition, state.round).await?;
         Ok(claimed)
     }
@@ -574,52 +576,4 @@ fn broken(halt: standfast_domain::refusal::Halt) -> EngineError {
             StoreError::Corrupt(format!("records {} are not known", names.join(", "))).into()
         }
     }
-}
-
-fn claimed(
-    view: &View,
-    ask: &ClaimAsk,
-    definition: &Definition,
-    inputs: Vec<(StepId, Artifact)>,
-) -> Result<Claimed, standfast_domain::refusal::Halt> {
-    let step = &ask.step;
-    let state = view.step(step)?;
-    // Other commands of the same commit may have passed the step on.
-    let claim = view.claim(step)?.filter(|claim| claim.worker == ask.worker).cloned();
-    let fenced = Refusal::Fenced { step: step.clone(), attempt: state.attempt };
-    let claim = claim.ok_or(fenced)?;
-    let with = match (state.resolved, view.get(&Key::Resolution(step.clone(), state.round))) {
-        (true, Ok(Some(Record::Value(with)))) => with.clone(),
-        _ => definition.plan.with.clone(),
-    };
-    let failure = match state.round {
-        1 => None,
-        round => resolve::failure(view, round)?,
-    };
-    let handler = match &definition.plan.uses {
-        Uses::Handler(handler) => handler.clone(),
-        Uses::Timer => return Err(Refusal::NoStep(step.clone()).into()),
-    };
-    Ok(Claimed {
-        task: view.task().clone(),
-        step: step.clone(),
-        handler,
-        attempt: claim.attempt,
-        epoch: claim.epoch,
-        round: state.round,
-        with,
-        defined_with: definition.plan.with.clone(),
-        failure,
-        started_at: claim.started_at,
-        ends_at: claim.ends_at,
-        expires_at: claim.expires_at,
-        length: claim.length,
-        interval: claim.interval(),
-        heartbeat: claim.heartbeat,
-        last_details: state.details.clone(),
-        artifact: definition.plan.artifact.clone(),
-        inputs,
-        effect: None,
-        traceparent: view.meta()?.traceparent.clone(),
-    })
 }
