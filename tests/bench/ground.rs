@@ -45,8 +45,12 @@ impl Ground {
         Self { redis: PrivateRedis::start(persistence.arguments()).await, rabbit }
     }
 
-    /// Starts an installation under a name of its own.
-    pub async fn site(&self, folder: &std::path::Path, how: &Sites) -> anyhow::Result<Site> {
+    /// Starts an installation under a name of its own; the broker is for removing it.
+    pub async fn site(
+        &self,
+        folder: &std::path::Path,
+        how: &Sites,
+    ) -> anyhow::Result<(Site, Arc<RabbitBroker>)> {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let prefix = format!("bench-{}", &id[..12]);
         let options =
@@ -54,7 +58,8 @@ impl Ground {
         let store = Arc::new(RedisStore::connect(&options).await?);
         let settings = RabbitSettings::parse(&self.rabbit.url)?.with_prefix(&prefix)?;
         let broker = RabbitBroker::connect(settings, Some(Duration::from_secs(10))).await?;
-        Ok(Site::start(store, Arc::new(broker), folder, how).await?)
+        let broker = Arc::new(broker);
+        Ok((Site::start(store, broker.clone(), folder, how).await?, broker))
     }
 
     /// Gives how often each command of Redis has run.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use standfast_bench::{Job, Meter, Sample, Site, Sites, Size, run, singles};
+use standfast_bench::{Job, Meter, Sample, Site, Sites, Size, queue, run, singles};
 
 use crate::ground::{Ground, Rabbit};
 use crate::least::Least;
@@ -51,11 +51,12 @@ async fn beside(
         let sides = if round % 2 == 0 { [true, false] } else { [false, true] };
         for ours in sides {
             if ours {
-                let site = ground.site(folder.path(), how).await?;
+                let (site, broker) = ground.site(folder.path(), how).await?;
                 singles(&site, WARM_UP).await?;
                 let side = measured(ground, || mine(&site, row.job, size)).await;
                 let counts = site.counts();
                 site.close().await;
+                broker.remove_all(&[queue()]).await?;
                 row.ours.add(round, Side { counts, ..side? });
             } else if has_least(row.job) {
                 let least =
