@@ -248,6 +248,9 @@ impl World {
             assert_eq!(self.answer(None, answer), Ok(true), "a hold of the task is answered");
         }
         if self.header().phase != Phase::Main {
+            if self.held().iter().any(|(_, reason)| *reason == HoldReason::UncertainEffect) {
+                self.find_out(); // a step of `finally` waits for that as well
+            }
             return;
         }
         for (step, reason) in self.held() {
