@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde_json::{Value, json};
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::commit::{Commit, CommitAnswer, Home, Scope, StoredRecord};
@@ -36,6 +37,8 @@ impl Broker for Away {
     async fn publish(&self, messages: Vec<Message>, _: Duration) -> Vec<Result<(), BrokerError>> {
         messages.iter().map(|_| Err(BrokerError::Unavailable("away".into()))).collect()
     }
+
+    fn tell(&self, _: Bytes) {}
 
     async fn subscribe(&self, _: Source, _: u16) -> Result<Box<dyn Subscription>, BrokerError> {
         Err(BrokerError::Unavailable("away".into()))

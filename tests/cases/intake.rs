@@ -41,6 +41,7 @@ impl Rig {
             registry: world.registry.clone(),
             handlers: Arc::new(world.handlers.clone()),
             retention: RETENTION_DEFAULT,
+            granted_users_only: false,
             gauges: Arc::default(),
         };
         tokio::spawn(intake.run(shutdown.clone()));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::decide::Command;
 use standfast_domain::ids::TaskId;
-use standfast_domain::record::{Key, TaskState};
+use standfast_domain::record::{Key, StopMode, TaskState};
 use standfast_stores::redis::{RedisOptions, RedisStore};
 use standfast_tests::embedded::World;
 use standfast_tests::private_redis::PrivateRedis;
@@ -77,7 +77,7 @@ async fn come_and_go(world: &World, tasks: usize) -> Vec<TaskId> {
     }
     for (n, task) in made.iter().enumerate() {
         if n % 8 >= 6 {
-            let stop = Command::Stop { reason: None };
+            let stop = Command::Stop { reason: None, mode: StopMode::Halt };
             world.command(task, stop).await.unwrap();
         }
     }

@@ -55,5 +55,8 @@ on_each_broker! {
     names_of_255_bytes_pass_and_256_are_refused
     a_cancelled_wait_loses_nothing
     a_closed_subscription_ends
+    what_is_told_reaches_all_who_listen
+    who_does_not_listen_any_more_costs_nothing
+    a_flood_of_words_ends_and_the_newest_is_heard
     health_is_connected_and_without_fault
 }

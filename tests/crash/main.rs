@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod doomed;
+mod effects;
 mod ledger;
 mod release;
 mod replies;

@@ -1,7 +1,6 @@
 //! Effects of the shipped worker: sent once, kept, checked, or held for a person.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use standfast_domain::decide::Command;
@@ -12,63 +11,14 @@ use standfast_domain::record::{
     Effect, EffectClass, Key, MAIN_EFFECT, Payload, Record, Standing, Status, TaskState,
 };
 use standfast_tests::embedded::World;
+use standfast_tests::outside::Outside;
 use standfast_tests::wait;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 async fn world(directory: &Path) -> World {
     let mut world = World::open(directory).await;
     world.work(&["default"], 2);
     world.schedule();
     world
-}
-
-/// A server outside of the product: counts what it was sent, and answers what a test says;
-/// `None`: takes the request and never answers.
-struct Outside {
-    url: String,
-    sent: Arc<Mutex<Vec<String>>>,
-}
-
-impl Outside {
-    async fn new(answer: impl Fn(&str, usize) -> Option<u16> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let sent = Arc::new(Mutex::new(Vec::new()));
-        let (list, answer) = (sent.clone(), Arc::new(answer));
-        tokio::spawn(async move {
-            let mut unanswered = Vec::new();
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    let Ok(byte) = stream.read_u8().await else { break };
-                    head.push(byte);
-                }
-                let head = String::from_utf8(head).unwrap();
-                let number = {
-                    let mut list = list.lock().unwrap();
-                    list.push(head.clone());
-                    list.len()
-                };
-                let Some(status) = answer(&head, number) else {
-                    unanswered.push(stream);
-                    continue;
-                };
-                let body = format!("{{\"id\":{number}}}");
-                let head = format!(
-                    "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n\
-                     content-length: {}\r\nconnection: close\r\n\r\n{body}",
-                    body.len()
-                );
-                let _ = stream.write_all(head.as_bytes()).await;
-            }
-        });
-        Self { url, sent }
-    }
-
-    fn sent(&self, method: &str) -> usize {
-        self.sent.lock().unwrap().iter().filter(|head| head.starts_with(method)).count()
-    }
 }
 
 fn post(url: &str, fields: Value) -> Value {
@@ -125,7 +75,7 @@ async fn a_post_is_sent_once_and_its_answer_is_the_receipt() {
     let effect = effect(&world, &task).await.unwrap();
     assert_eq!(effect.class, EffectClass::Irreversible);
     assert!(matches!(effect.standing, Standing::Landed { output_round: Some(1), .. }));
-    let sent = outside.sent.lock().unwrap().clone();
+    let sent = outside.all();
     assert_eq!(sent.len(), 1);
     assert!(sent[0].contains(&format!("idempotency-key: {task}/pay/main/1")), "{sent:?}");
     let recorded = |change: &Change| matches!(change, Change::EffectIntended { .. });
@@ -137,7 +87,7 @@ async fn a_post_is_sent_once_and_its_answer_is_the_receipt() {
 async fn a_post_without_an_answer_waits_for_a_person_and_goes_on_without_sending_again() {
     let directory = tempfile::tempdir().unwrap();
     let world = world(directory.path()).await;
-    let outside = Outside::new(|_, _| None).await;
+    let outside = Outside::new(|_, _| None::<u16>).await;
     let task = world.submit(post(&outside.url, json!({}))).await.unwrap();
     lose(&world, &task, &outside).await;
     let header = world.wait(&task, &[TaskState::Blocked]).await;
@@ -166,7 +116,7 @@ async fn not_happened_sends_the_stored_request_under_the_same_key() {
     })
     .await;
     world.wait_verified(&task, TaskState::Completed).await;
-    let sent = outside.sent.lock().unwrap().clone();
+    let sent = outside.all();
     let key = format!("idempotency-key: {task}/pay/main/1");
     assert!(sent.len() == 2 && sent.iter().all(|head| head.contains(&key)), "{sent:?}");
     world.close().await;

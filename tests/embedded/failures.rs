@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use standfast_domain::decide::Command;
 use standfast_domain::hold::{Answer, HoldReason};
 use standfast_domain::ids::StepId;
-use standfast_domain::record::{Status, TaskState};
+use standfast_domain::record::{Status, StopMode, TaskState};
 use standfast_tests::embedded::World;
 
 async fn world() -> (tempfile::TempDir, World) {
@@ -156,8 +156,9 @@ async fn a_stop_ends_a_running_attempt_and_nothing_starts_after() {
     let task = world.submit(json!({ "kind": "f", "steps": steps })).await.unwrap();
     let started = directory.path().join("started");
     standfast_tests::wait::until("the start", async || started.exists().then_some(())).await;
-    assert!(world.command(&task, Command::Stop { reason: None }).await.unwrap());
-    assert!(!world.command(&task, Command::Stop { reason: None }).await.unwrap());
+    let stop = Command::Stop { reason: None, mode: StopMode::Halt };
+    assert!(world.command(&task, stop.clone()).await.unwrap());
+    assert!(!world.command(&task, stop).await.unwrap());
     world.wait_verified(&task, TaskState::Cancelled).await;
     assert!(!directory.path().join("next").exists());
     world.close().await;

@@ -6,3 +6,4 @@ mod births;
 mod effects;
 mod failures;
 mod flow;
+mod stops;

@@ -8,7 +8,7 @@ use standfast_domain::time::Time;
 use standfast_protocol::tasks::TaskState;
 use standfast_tests::wait;
 
-use crate::fleet::Fleet;
+use standfast_tests::fleet::Fleet;
 
 /// The broker closes a channel whose delivery is not acknowledged for this long: a fraction of
 /// what the long step takes, so that it could happen over and over. (The default is 30 minutes.)

@@ -5,7 +5,6 @@
 //! another, because a node takes seconds to start.
 #![allow(clippy::unwrap_used)]
 
-mod fleet;
 mod long_steps;
 mod messages;
 mod outages;

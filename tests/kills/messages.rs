@@ -10,7 +10,7 @@ use standfast_protocol::tasks::TaskState;
 use standfast_tests::processes::said;
 use standfast_tests::wait;
 
-use crate::fleet::Fleet;
+use standfast_tests::fleet::Fleet;
 
 /// More than any broker of today carries by default, and more than our own messages may have.
 const OVERSIZE: usize = 17 * 1024 * 1024;

@@ -7,7 +7,7 @@ use serde_json::json;
 use standfast_protocol::steps::StepState;
 use standfast_tests::wait;
 
-use crate::fleet::Fleet;
+use standfast_tests::fleet::Fleet;
 
 /// Erlang that closes one connection of the node, drawn at random, every 300 ms for six seconds.
 const DRILL: &str = "register(drill, spawn(fun() -> [begin timer:sleep(300), \

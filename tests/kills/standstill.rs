@@ -10,7 +10,7 @@ use serde_json::json;
 use standfast_protocol::steps::StepState;
 use standfast_tests::wait;
 
-use crate::fleet::Fleet;
+use standfast_tests::fleet::Fleet;
 
 /// Within this a submission is answered, whatever the broker does.
 const ANSWERED: Duration = Duration::from_secs(15);

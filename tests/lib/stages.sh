@@ -83,6 +83,8 @@ stage_scripts() {
         echo .ci/run
         echo tests/run
         echo tests/mutants
+        echo tests/chaos
+        echo tests/growth
         find tests/lib examples -name '*.sh'
     )
     if ! command -v python3 >/dev/null; then
@@ -90,7 +92,7 @@ stage_scripts() {
         return
     fi
     # Parsed rather than compiled, which would leave __pycache__ in the tree.
-    find examples -name '*.py' -print0 |
+    find examples tests -name '*.py' -print0 |
         xargs -0 python3 -c 'import ast, sys
 for path in sys.argv[1:]:
     ast.parse(open(path, encoding="utf-8").read(), path)'

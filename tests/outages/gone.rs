@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use serde_json::json;
+use standfast_tests::fleet::Process;
 use standfast_tests::processes::Installation;
 use standfast_tests::wait;
 
-use crate::fleet::{Process, failures, noted, once_each, started, wait_for};
+use crate::ledger::{failures, noted, once_each, started, wait_for};
 
 /// Attempts that run meanwhile.
 const RUNNING: usize = 10;
 /// Looks at the timers, five a second, during which a take-over that was wrong would come: a
 /// claim's length and some.
-const ROUNDS: u64 = 13;
+const ROUNDS: f64 = 13.0;
 
 /// How long Redis is away: more than two claim lengths. `STANDFAST_TEST_OUTAGE` seconds, and
 /// claims of 30 s, for the form that people meet.
@@ -66,7 +67,7 @@ async fn ten_running_attempts_are_not_taken_over_and_all_complete() {
             })
             .await;
             let taken = scheduler.metric("standfast_scheduler_claims_taken_over_total").await;
-            assert_eq!(taken, 0, "{trouble}");
+            assert_eq!(taken, 0.0, "{trouble}");
         }
     }
     std::fs::write(&gate, "").unwrap();

@@ -2,9 +2,9 @@
 //! lasts, work waits, and afterwards everything goes on as if nothing had been.
 #![allow(clippy::unwrap_used)]
 
-mod fleet;
 mod gone;
 mod growth;
+mod ledger;
 mod older;
 mod recovery;
 mod shutdown;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use standfast_sdk::Error;
+use standfast_tests::fleet::Process;
 use standfast_tests::processes::Installation;
 use standfast_tests::services::amqp_url;
 use standfast_tests::wait;
 
-use crate::fleet::{Process, failures, noted, started, starts, wait_for};
+use crate::ledger::{failures, noted, started, starts, wait_for};
 
 fn one_step(own: &Installation, queue: &str, then: &str) -> Value {
     let mut step = noted(own, "only", &[], then);
@@ -70,7 +71,7 @@ async fn a_redis_from_before_is_gone_on_from_and_messages_of_lost_tasks_end() {
     assert_eq!([of(&kept), of(&running), of(&lost), of(&waiting), of(&new)], [1, 2, 1, 0, 1]);
     for process in [&scheduler, &worker, &research] {
         process.green(Duration::from_secs(10)).await;
-        assert_eq!(process.said(&own, "ERROR"), 0, "{}", own.log(process.name));
+        assert_eq!(process.said("ERROR"), 0, "{}", own.log(&process.name));
     }
     // Messages of what is not there any more are ended, not kept and not sent round.
     wait::until("the queues to be empty", async || {

@@ -14,10 +14,11 @@ use standfast_engine::ports::{Broker, Load, Range, Store, StoreError, StoreHealt
 use standfast_stores::redb::RedbStore;
 use standfast_tests::binary::Draw;
 use standfast_tests::embedded::World;
+use standfast_tests::fleet::Process;
 use standfast_tests::processes::Installation;
 use standfast_tests::wait;
 
-use crate::fleet::{Process, Start, failures, noted, now_ms, once_each, started, starts, wait_for};
+use crate::ledger::{Start, failures, noted, now_ms, once_each, started, starts, wait_for};
 
 /// The time that the worker is given; a step that fits it takes half as long.
 const GRACE: &str = "4s";
@@ -106,7 +107,7 @@ async fn a_second_signal_ends_at_once_and_hands_back_all_the_same() {
     let told = Instant::now();
     ending.signal("TERM");
     wait::until("the first signal to be heard", async || {
-        (ending.said(&own, "a second signal ends at once") == 1).then_some(())
+        (ending.said("a second signal ends at once") == 1).then_some(())
     })
     .await;
     ending.signal("TERM");

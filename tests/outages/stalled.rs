@@ -1,10 +1,11 @@
 //! Workers that stand still are taken over and lose; workers that are only busy are not.
 
 use serde_json::json;
+use standfast_tests::fleet::Process;
 use standfast_tests::processes::Installation;
 use standfast_tests::wait;
 
-use crate::fleet::{Process, failures, noted, once_each, started, wait_for};
+use crate::ledger::{failures, noted, once_each, started, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_worker_that_comes_back_overwrites_nothing() {
@@ -31,7 +32,7 @@ async fn a_stalled_worker_that_comes_back_overwrites_nothing() {
     std::fs::write(&first, "").unwrap(); // its process ends; its worker does not hear of it
     stalled.signal("CONT");
     wait::until("the stalled worker to hear that it lost", async || {
-        (stalled.said(&own, "attempt was taken over") + stalled.said(&own, "result not taken") > 0)
+        (stalled.said("attempt was taken over") + stalled.said("result not taken") > 0)
             .then_some(())
     })
     .await;

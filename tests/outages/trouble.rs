@@ -13,11 +13,12 @@ use standfast_protocol::tasks::{StopMode, StopRequest, SubmitRequest};
 use standfast_sdk::Client;
 use standfast_stores::redis::{RedisOptions, RedisStore};
 use standfast_tests::binary;
+use standfast_tests::fleet::Process;
 use standfast_tests::processes::Installation;
 use standfast_tests::wait;
 use tokio::task::JoinHandle;
 
-use crate::fleet::{Process, noted, once_each};
+use crate::ledger::{noted, once_each};
 
 /// How soon after a Redis is well again everything works.
 const BACK: Duration = Duration::from_secs(10);
@@ -113,15 +114,15 @@ impl Scene {
         self.outages += 1;
         for process in &self.processes {
             wait::until(&format!("{} to say that it is over", process.name), async || {
-                (process.said(&self.own, OVER) >= self.outages).then_some(())
+                (process.said(OVER) >= self.outages).then_some(())
             })
             .await;
-            let log = || self.own.log(process.name);
-            assert_eq!(process.said(&self.own, text), times, "{text}\n{}", log());
-            assert_eq!(process.said(&self.own, OVER), self.outages, "{}", log());
+            let log = || self.own.log(&process.name);
+            assert_eq!(process.said(text), times, "{text}\n{}", log());
+            assert_eq!(process.said(OVER), self.outages, "{}", log());
             let counted = process.metric("standfast_store_outages_total").await;
-            assert_eq!(counted, self.outages as u64, "{}", process.name);
-            assert_eq!(process.metric("standfast_store_up").await, 1);
+            assert_eq!(counted, self.outages as f64, "{}", process.name);
+            assert_eq!(process.metric("standfast_store_up").await, 1.0);
         }
     }
 
@@ -160,7 +161,7 @@ async fn a_redis_that_is_killed_or_hangs_is_named_said_once_and_gone_on_from() {
     scene.red("store: no answer within").await;
     for process in &scene.processes {
         wait::until(&format!("{} to say it", process.name), async || {
-            (process.said(&scene.own, AWAY) == 2).then_some(())
+            (process.said(AWAY) == 2).then_some(())
         })
         .await;
     }
@@ -194,14 +195,14 @@ async fn a_redis_that_refuses_writes_or_may_evict_is_named_said_once_and_gone_on
     let text = format!("{SETTINGS} faults=\"maxmemory-policy is volatile-lru");
     for process in &scene.processes {
         wait::until(&format!("{} to say it", process.name), async || {
-            (process.said(&scene.own, &text) == 1).then_some(())
+            (process.said(&text) == 1).then_some(())
         })
         .await;
     }
     scene.set("maxmemory-policy", "noeviction").await;
     scene.back().await;
     for process in &scene.processes {
-        assert_eq!(process.said(&scene.own, &text), 1, "{}", scene.own.log(process.name));
+        assert_eq!(process.said(&text), 1, "{}", scene.own.log(&process.name));
     }
 
     println!("hiccups, and scripts flushed");
@@ -211,7 +212,7 @@ async fn a_redis_that_refuses_writes_or_may_evict_is_named_said_once_and_gone_on
         scene.back().await;
     }
     for process in &scene.processes {
-        assert_eq!(process.said(&scene.own, OVER), scene.outages, "a hiccup is no outage");
+        assert_eq!(process.said(OVER), scene.outages, "a hiccup is no outage");
     }
     consistent(scene, load.end().await).await;
 }
@@ -231,14 +232,14 @@ async fn out_of_memory(scene: &mut Scene) {
         .unwrap();
     assert_eq!(submitted.status(), 503);
     let before: Vec<Duration> = scene.processes.iter().map(Process::cpu).collect();
-    let starts = crate::fleet::starts(&scene.own).len();
+    let starts = crate::ledger::starts(&scene.own).len();
     let span = Duration::from_secs(3);
     wait::pass(span).await;
     for (process, before) in scene.processes.iter().zip(before) {
         let used = process.cpu() - before;
         assert!(used < span / 2, "{} used {used:?} of {span:?}", process.name);
     }
-    assert_eq!(crate::fleet::starts(&scene.own).len(), starts, "attempts started");
+    assert_eq!(crate::ledger::starts(&scene.own).len(), starts, "attempts started");
     scene.set("maxmemory", "0").await;
     scene.back().await;
     scene.said_once(REFUSES, 2).await;
@@ -266,7 +267,7 @@ async fn every_call_works_again_soon_after_each_restart() {
     scene.set("maxmemory-policy", "noeviction").await;
     scene.back().await;
     let gate = scene.own.path().join("gate");
-    let steps = json!([noted(&scene.own, "one", &[], &crate::fleet::wait_for(&gate))]);
+    let steps = json!([noted(&scene.own, "one", &[], &crate::ledger::wait_for(&gate))]);
     let followed = json!({ "kind": "followed", "steps": steps });
     let followed = scene.own.client().submit(followed).await.unwrap().id;
     let mut stream = scene.own.client().events(&followed, None);
@@ -286,7 +287,7 @@ async fn every_call_works_again_soon_after_each_restart() {
         let mut stopped = plan(&scene.own);
         stopped["steps"][1]["with"]["for"] = json!("1h");
         let client = scene.own.client();
-        let stop = StopRequest { mode: StopMode::Halt, reason: None };
+        let stop = StopRequest { mode: StopMode::Halt, reason: None, digest: None };
         let task = client.submit(stopped).await.unwrap().id;
         client.stop(&task, &stop).await.unwrap();
         scene.own.ended(&task).await;

@@ -4,7 +4,10 @@
 mod attempts;
 mod disturbed;
 mod embedded;
-mod fleet;
 mod kill_resume;
+mod queues;
+mod starts;
+mod stops;
 mod tools;
+mod uncertain;
 mod workers;

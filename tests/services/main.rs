@@ -2,4 +2,4 @@
 #![allow(clippy::unwrap_used)]
 
 mod cost;
-mod fleet;
+mod shared;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::ids::Queue;
 use standfast_engine::ports::{
@@ -123,6 +124,24 @@ impl Broker for WireBroker {
         }
         self.process.pass().await;
         results
+    }
+
+    fn tell(&self, body: Bytes) {
+        let world = &self.process.world;
+        if world.faults.broker_down(world.trace.elapsed()) {
+            return;
+        }
+        let say = |what: &str| {
+            let body = String::from_utf8_lossy(&body);
+            world.trace.say(&self.process.name, format_args!("tell {body}{what}"));
+        };
+        if self.strikes(Fault::MessageLost, 3) {
+            return say(", lost");
+        }
+        say("");
+        for _ in 0..if self.strikes(Fault::MessageTwice, 3) { 2 } else { 1 } {
+            self.queues.tell(body.clone());
+        }
     }
 
     async fn subscribe(

@@ -22,6 +22,8 @@ pub enum Fault {
     SlowAnswer,
     /// The store answers nobody for a while.
     StoreDown,
+    /// The store answers nobody for longer than claims last.
+    LongOutage,
     /// The store refuses writes for a while.
     ReadOnly,
     /// One process does not reach the store for a while.
@@ -57,12 +59,13 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::StoreFails,
         Self::AnswerLost,
         Self::HalfApplied,
         Self::SlowAnswer,
         Self::StoreDown,
+        Self::LongOutage,
         Self::ReadOnly,
         Self::CutOff,
         Self::ClockForward,
@@ -97,12 +100,21 @@ pub struct Faults {
 struct State {
     calm: bool,
     store_down: Duration,
+    /// When the store did not answer, or took no writes.
+    outages: Vec<(Duration, Duration)>,
     read_only: Duration,
     broker_down: Duration,
     clock: i64,
+    /// When the clock was first put forward or back.
+    jumped: Option<Duration>,
 }
 
 impl Faults {
+    /// Faults of a world where nothing goes wrong by itself.
+    pub fn none() -> Self {
+        Self { rates: BTreeMap::new(), state: Mutex::default() }
+    }
+
     /// Draws which faults a world has: each is left out of two worlds in five.
     pub fn draw(random: &mut Random) -> Self {
         let mut rates = BTreeMap::new();
@@ -138,9 +150,11 @@ impl Faults {
     }
 
     /// From now on nothing goes wrong any more. The clock stays where it has jumped to.
-    pub fn calm(&self) {
+    pub fn calm(&self, now: Duration) {
         let mut state = self.state.lock().unwrap();
-        *state = State { calm: true, clock: state.clock, ..State::default() };
+        state.outages.iter_mut().for_each(|(_, end)| *end = (*end).min(now));
+        state.calm = true;
+        (state.store_down, state.read_only, state.broker_down) = Default::default();
     }
 
     pub fn store_down(&self, now: Duration) -> bool {
@@ -160,18 +174,38 @@ impl Faults {
         self.state.lock().unwrap().clock
     }
 
-    /// Begins a fault that lasts until a time.
-    pub fn lasts(&self, fault: Fault, until: Duration) {
+    /// Gives from when to when the store did not answer, or took no writes.
+    pub fn outages(&self) -> Vec<(Duration, Duration)> {
+        self.state.lock().unwrap().outages.clone()
+    }
+
+    /// Begins a fault that lasts from now until a time.
+    pub fn lasts(&self, fault: Fault, now: Duration, until: Duration) {
         let mut state = self.state.lock().unwrap();
         match fault {
-            Fault::StoreDown => state.store_down = until,
-            Fault::ReadOnly => state.read_only = until,
+            Fault::StoreDown | Fault::LongOutage => {
+                state.store_down = state.store_down.max(until);
+                state.outages.push((now, until));
+            }
+            Fault::ReadOnly => {
+                state.read_only = until;
+                state.outages.push((now, until));
+            }
             Fault::BrokerDown => state.broker_down = until,
             other => panic!("{other:?} does not last"),
         }
     }
 
-    pub fn jump(&self, millis: i64) {
-        self.state.lock().unwrap().clock += millis;
+    /// Puts the store's clock forward or back.
+    pub fn jump(&self, now: Duration, millis: i64) {
+        let mut state = self.state.lock().unwrap();
+        state.clock += millis;
+        state.jumped.get_or_insert(now);
+    }
+
+    /// True if the store's clock was put forward or back before a time: processes that remember
+    /// its old time may have disagreed since.
+    pub fn has_jumped_before(&self, time: Duration) -> bool {
+        self.state.lock().unwrap().jumped.is_some_and(|jumped| jumped <= time)
     }
 }

@@ -9,6 +9,7 @@ use standfast_domain::ids::TaskId;
 use standfast_domain::invariants::Records;
 use standfast_engine::verify::verify;
 use standfast_tests::memory_store::Contents;
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::oracle::Case;
@@ -18,11 +19,14 @@ use crate::process::Process;
 use crate::records;
 use crate::site::{self, Role};
 use crate::trace::pause;
-use crate::world::World;
+use crate::world::{Snapshot, World};
 
 /// How long after the last fault everything must have come to its end: longer than the longest
 /// chain of retries, take-overs and sweeps that plans and product allow.
 const SETTLED_WITHIN: Duration = Duration::from_secs(45 * 60);
+/// How long the world goes on when everything has ended: time for a late receipt, and for a
+/// person to tell what became of an effect.
+const AFTERWARDS: Duration = Duration::from_secs(60);
 /// How long the removal of what was kept long enough may take.
 const REMOVED_WITHIN: Duration = Duration::from_secs(10 * 60);
 /// Longer than plans keep their tasks.
@@ -42,13 +46,16 @@ pub struct Life {
 /// nobody else.
 pub static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// Makes a runtime whose time is virtual.
+pub fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let builder = builder.enable_time().start_paused(true);
+    builder.build().expect("a runtime without I/O starts")
+}
+
 /// Lives through one seed.
 pub fn live(seed: u64) -> Life {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O starts");
+    let runtime = runtime();
     let mut life = runtime.block_on(world(seed));
     drop(runtime);
     life.faults.extend(PANICS.lock().unwrap().drain(..));
@@ -62,7 +69,7 @@ async fn world(seed: u64) -> Life {
     for Drawn { key, plan, .. } in &drawn {
         world.trace.say("world", format_args!("{key}: {plan}"));
     }
-    people_the(&world);
+    settle(&world);
     tokio::spawn(site::weather(world.clone()));
     tokio::spawn(people::person(world.clone()));
     let clients: Vec<JoinHandle<()>> = drawn
@@ -71,40 +78,49 @@ async fn world(seed: u64) -> Life {
         .collect();
     pause(trouble).await;
     world.trace.say("world", format_args!("calm"));
-    world.faults.calm();
+    world.faults.calm(world.trace.elapsed());
     world.calm.cancel();
     let mut faults = Vec::new();
     if !all_ends(&world, clients, &mut faults).await {
         faults.push(format!("not everything had ended {SETTLED_WITHIN:?} after the last fault"));
     }
-    let contents = world.store.contents().clone();
-    verdict(&world, &drawn, &contents, &mut faults).await;
+    pause(AFTERWARDS).await;
+    let snapshot = world.snapshot();
+    verdict(&world, &drawn, &snapshot, &mut faults).await;
     if faults.is_empty() {
         removal(&world, &mut faults).await;
     }
     world.over.cancel();
     let (lines, counts) = world.trace.take();
-    Life { lines, counts, contents, faults }
+    Life { lines, counts, contents: snapshot.contents, faults }
 }
 
 /// Starts the processes: the embedded mode's one, or some of each kind.
-fn people_the(world: &Arc<World>) {
-    let start = |role, name| drop(tokio::spawn(site::supervise(world.clone(), role, name)));
+fn settle(world: &Arc<World>) {
     if world.chance(250) {
         world.trace.count("installation embedded");
-        return start(Role::Whole, "whole");
+        return start(world, Role::Whole, "whole");
     }
     world.trace.count("installation of services");
-    start(Role::Api, "api");
-    start(Role::Scheduler, "s1");
-    start(Role::Worker(vec!["default", "b"]), "w1");
+    settle_services(world);
     if world.chance(600) {
-        start(Role::Scheduler, "s2");
+        start(world, Role::Scheduler, "s2");
     }
-    start(Role::Worker(vec!["default"]), "w2");
     if world.chance(500) {
-        start(Role::Worker(vec!["b", "default"]), "w3");
+        start(world, Role::Worker(vec!["b", "default"]), "w3");
     }
+}
+
+/// Starts the fewest processes of an installation of services in which one can follow another.
+pub fn settle_services(world: &Arc<World>) {
+    start(world, Role::Api, "api");
+    start(world, Role::Scheduler, "s1");
+    start(world, Role::Worker(vec!["default", "b"]), "w1");
+    start(world, Role::Worker(vec!["default"]), "w2");
+}
+
+fn start(world: &Arc<World>, role: Role, name: &'static str) {
+    tokio::spawn(site::supervise(world.clone(), role, name));
 }
 
 async fn all_ends(world: &World, clients: Vec<JoinHandle<()>>, faults: &mut Vec<String>) -> bool {
@@ -127,7 +143,7 @@ async fn all_ends(world: &World, clients: Vec<JoinHandle<()>>, faults: &mut Vec<
 async fn verdict(
     world: &Arc<World>,
     drawn: &[Drawn],
-    contents: &Contents,
+    snapshot: &Snapshot,
     faults: &mut Vec<String>,
 ) {
     let checker = Process::new(world, "check".to_owned(), false);
@@ -140,9 +156,9 @@ async fn verdict(
             faults.push(format!("{} was never acknowledged", drawn.key));
             continue;
         };
-        let found = records::records(contents, task, faults);
+        let found = records::records(&snapshot.contents, task, faults);
         faults.extend(records::broken(task, &found));
-        let mut case = Case::new(world, drawn, (task, told), &found);
+        let mut case = Case::new(world, drawn, (task, told), &found, snapshot);
         case.check();
         faults.append(&mut case.faults);
         match verify(&engine, task).await {
@@ -153,12 +169,12 @@ async fn verdict(
         }
         all.insert(task.clone(), found);
     }
-    faults.extend(records::index_faults(contents, &all));
+    faults.extend(records::index_faults(&snapshot.contents, &all));
 }
 
 /// Lets the time of retention pass: nothing of any task may be left.
 async fn removal(world: &World, faults: &mut Vec<String>) {
-    world.faults.jump(RETENTION_MILLIS);
+    world.faults.jump(world.trace.elapsed(), RETENTION_MILLIS);
     let until = world.trace.elapsed() + REMOVED_WITHIN;
     let left = || {
         let contents = world.store.contents();

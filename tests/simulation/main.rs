@@ -5,15 +5,18 @@
 //! ```text
 //! clients, person ─▶ api ─┐                       ┌─ ledger of starts
 //!         supervisors ──▶ workers ─▶ ports, which │  handlers that follow a script
-//!             weather ──▶ schedulers    draw ─────┘
-//!                             │        faults
+//!             weather ──▶ schedulers    draw ─────┤
+//!                             │        faults     └─▶ the world outside, with its ledger of
+//!                             │                       what it was sent and has done
 //!                             ▼
 //!              one store in memory, one trace ──▶ oracle
 //! ```
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod broker;
+mod directed;
 mod faults;
+mod ledger;
 mod life;
 mod oracle;
 mod outside;
@@ -22,6 +25,7 @@ mod plans;
 mod process;
 mod random;
 mod records;
+mod sending;
 mod site;
 mod store;
 mod trace;
@@ -31,6 +35,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::faults::Fault;
+use crate::ledger::Way;
 use crate::life::{Life, PANICS, live};
 
 /// Worlds of a normal run: what one core goes through within a minute in a debug build.
@@ -44,7 +49,6 @@ const MUST_OCCUR: &[&str] = &[
     "installation of services",
     "submission repeated",
     "stop acknowledged",
-    "start of a zombie",
     "start under way at a stop",
     "retention passed",
     "commit refused",
@@ -88,6 +92,46 @@ const MUST_OCCUR: &[&str] = &[
     "event step_reopened",
     "event deadline_passed",
     "event entries_cleared",
+    "hold uncertain_effect",
+    "hold effect_changed",
+    "answer happened",
+    "answer not_happened",
+    "answer keep",
+    "answer send_also",
+    "effect in flight",
+    "effect uncertain",
+    "effect landed",
+    "effect not_sent",
+    "effect refused",
+    "effect checked",
+    "effect answered",
+    "sent idempotent",
+    "sent checkable",
+    "sent irreversible",
+    "sent again after a refusal",
+    "sent again after an answer",
+    "sent again after its check",
+    "sent again under its key",
+    "send of a zombie",
+    "outside not reached",
+    "check yes",
+    "check no",
+    "check unanswered",
+    "receipt kept",
+    "receipt after the attempt's end",
+    "truth told too early",
+    "truth told after the end",
+    "Killed before intent",
+    "Killed after intent",
+    "Killed after send",
+    "Killed after receipt",
+    "Stopped before intent",
+    "Stopped after intent",
+    "Stopped after receipt",
+    "Suspended after receipt",
+    "attempt outlived an outage",
+    "take-over from the dead",
+    "take-over from the frozen",
 ];
 
 fn number(variable: &str) -> Option<u64> {
@@ -129,7 +173,7 @@ fn every_world_keeps_what_was_promised() {
     assert!(broken.is_empty(), "seeds {broken:?} did not keep what was promised");
     if seeds >= SEEDS_FOR_COVERAGE {
         let wanted = MUST_OCCUR.iter().map(|what| (*what).to_owned());
-        let wanted = wanted.chain(Fault::ALL.map(Fault::name));
+        let wanted = wanted.chain(Fault::ALL.map(Fault::name)).chain(Way::ALL.map(Way::name));
         let never: Vec<String> = wanted.filter(|what| !counts.contains_key(what)).collect();
         assert!(never.is_empty(), "never occurred: {never:?}");
     }

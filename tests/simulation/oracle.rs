@@ -1,6 +1,9 @@
 //! What every world must have kept: only what a client was promised, checked against the ledger of
 //! starts and the order in which things happened.
 
+mod effects;
+mod takeovers;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
@@ -10,10 +13,11 @@ use standfast_domain::invariants::Records;
 use standfast_domain::record::Ending;
 use standfast_domain::record::{Key, Payload, Phase, Record};
 
+use crate::ledger::{Checked, Ledger, Sent};
 use crate::outside::Start;
 use crate::plans::{Drawn, Promise};
 use crate::records::header;
-use crate::world::{Granted, Seen, Told, World};
+use crate::world::{Granted, Said, Seen, Snapshot, Told, World};
 
 /// Attempts of a step whose plan does not say.
 const ATTEMPTS_DEFAULT: u64 = 3;
@@ -29,6 +33,9 @@ pub struct Case<'w> {
     events: Vec<Seen>,
     starts: Vec<Start>,
     claims: BTreeMap<(StepId, u32), Granted>,
+    sent: Vec<Sent>,
+    checks: Vec<Checked>,
+    said: Vec<Said>,
     pub faults: Vec<String>,
 }
 
@@ -73,17 +80,32 @@ impl<'w> Case<'w> {
         drawn: &'w Drawn,
         (task, told): (&'w TaskId, &'w Told),
         records: &'w Records,
+        snapshot: &Snapshot,
     ) -> Self {
-        let history = world.history.lock().unwrap();
+        let history = &snapshot.history;
         let events = history.events.get(task).cloned().unwrap_or_default();
         let own = history.claims.iter().filter(|((of, _, _), _)| of == task);
         let claims = own.map(|((_, step, n), granted)| ((step.clone(), *n), *granted)).collect();
-        drop(history);
-        let starts = world.outside.starts();
-        let starts = starts.into_iter().filter(|start| start.task == task.as_str()).collect();
+        let starts = snapshot.starts.iter().filter(|start| start.task == task.as_str()).cloned();
+        let sent = snapshot.sent.iter().filter(|sent| sent.request.task == task.as_str());
+        let checks = snapshot.checks.iter().filter(|check| check.task == task.as_str());
+        let said = snapshot.said.iter().filter(|said| said.task == *task);
         let promises = drawn.promises();
-        let faults = Vec::new();
-        Self { world, task, told, drawn, promises, records, events, starts, claims, faults }
+        Self {
+            world,
+            task,
+            told,
+            drawn,
+            promises,
+            records,
+            events,
+            starts: starts.collect(),
+            claims,
+            sent: sent.cloned().collect(),
+            checks: checks.cloned().collect(),
+            said: said.cloned().collect(),
+            faults: Vec::new(),
+        }
     }
 
     /// Checks everything.
@@ -95,6 +117,8 @@ impl<'w> Case<'w> {
         self.charges_stay_within_limits();
         self.outputs_are_accepted_ones(&courses);
         self.the_end_has_its_reason();
+        self.effects();
+        self.takeovers();
     }
 
     fn fault(&mut self, text: String) {
@@ -103,7 +127,7 @@ impl<'w> Case<'w> {
 
     fn courses(&self) -> BTreeMap<StepId, Course> {
         let mut courses: BTreeMap<StepId, Course> = BTreeMap::new();
-        for Seen { moment, event } in &self.events {
+        for Seen { moment, event, .. } in &self.events {
             let mut of = |step: &StepId| courses.entry(step.clone()).or_default().settle(*moment);
             match &event.change {
                 Change::StepFailed { step, .. }
@@ -180,7 +204,7 @@ impl<'w> Case<'w> {
                 let resolved = course.resolved.iter().rfind(|moment| **moment < start.moment);
                 let resolved = resolved.copied().unwrap_or(start.moment);
                 let last = of.accepted.iter().rfind(|(moment, _, _)| *moment < resolved);
-                let given = last.and_then(|(_, attempt, _)| self.gave(&need, *attempt));
+                let given = last.and_then(|accepted| self.output(&need, accepted));
                 if !seen.is_null() && given.as_ref() != Some(seen) {
                     self.fault(format!("{at} saw {seen} of `{need}`, which gave {given:?}"));
                 }
@@ -193,6 +217,28 @@ impl<'w> Case<'w> {
             start.step == step.as_str() && start.attempt == attempt && start.output.is_some()
         });
         found.and_then(|start| start.output.clone())
+    }
+
+    fn stored(&self, step: &StepId, round: u32) -> Option<Value> {
+        match self.records.get(&Key::Output(step.clone(), round)) {
+            Some(Record::Payload(Payload::Inline(value))) => Some(value.clone()),
+            _ => None,
+        }
+    }
+
+    /// Gives the output of an accepted attempt. One that found its effect done has started no
+    /// handler: its output is the receipt.
+    fn output(&self, step: &StepId, (_, attempt, round): &(u64, u32, u32)) -> Option<Value> {
+        self.gave(step, *attempt).or_else(|| self.stored(step, *round))
+    }
+
+    /// True if the outside gave this for something that the step has sent.
+    fn is_receipt(&self, step: &StepId, value: Option<&Value>) -> bool {
+        let all = self.world.ledger.sent();
+        let sent = value.and_then(|value| Ledger::receipted(&all, value));
+        sent.is_some_and(|sent| {
+            sent.request.task == self.task.as_str() && sent.request.step == step.as_str()
+        })
     }
 
     /// What ends the plan's steps is stored in one commit, and no claim of one is stored after.
@@ -249,12 +295,9 @@ impl<'w> Case<'w> {
     fn outputs_are_accepted_ones(&mut self, courses: &BTreeMap<StepId, Course>) {
         for (step, course) in courses {
             for (_, attempt, round) in &course.accepted {
-                let stored = match self.records.get(&Key::Output(step.clone(), *round)) {
-                    Some(Record::Payload(Payload::Inline(value))) => Some(value.clone()),
-                    _ => None,
-                };
-                let gave = self.gave(step, *attempt);
-                if gave.is_none() || stored != gave {
+                let (stored, gave) = (self.stored(step, *round), self.gave(step, *attempt));
+                let kept = gave.is_none() && self.is_receipt(step, stored.as_ref());
+                if !kept && (gave.is_none() || stored != gave) {
                     let text = format!("`{step}` round {round} gave {gave:?}, kept is {stored:?}");
                     self.fault(text);
                 }

@@ -1,8 +1,8 @@
-//! What lies outside of the product: the handlers' code, and a ledger of what they did. The
-//! ledger is what the oracle believes; nothing in it comes from the product's own records.
+//! The handlers' code, and a ledger of its starts. The ledger is what the oracle believes; nothing
+//! in it comes from the product's own records.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,10 +13,14 @@ use standfast_domain::ids::{StepId, TaskId};
 use standfast_domain::outcome::Artifact;
 use standfast_domain::record::EffectClass;
 use standfast_engine::blobs::Blobs;
-use standfast_worker::handlers::{Class, Failure, Fault, Handler, Job, LogSource, Report, Success};
+use standfast_engine::claims::Claims;
+use standfast_worker::handlers::{
+    Class, Failure, Fault, Handler, Job, LogSource, Report, Sent, Success,
+};
 use standfast_worker::{Directories, FilesError};
 
 use crate::process::Process;
+use crate::sending::{self, Landed, Named};
 use crate::trace::pause;
 
 /// The name by which plans use the simulated handler.
@@ -47,6 +51,19 @@ pub enum Kind {
     Panics,
 }
 
+impl Kind {
+    /// True if a start that goes so comes to the point of sending something.
+    fn sends(self, number: usize) -> bool {
+        match self {
+            Self::Succeeds | Self::Adds | Self::Deaf => true,
+            Self::Hangs => false,
+            Self::FailsRetryable | Self::FailsPermanent | Self::FailsRateLimited | Self::Panics => {
+                number.is_multiple_of(2)
+            }
+        }
+    }
+}
+
 /// One start of a handler.
 #[derive(Clone, Debug)]
 pub struct Start {
@@ -66,7 +83,7 @@ pub struct Start {
     pub output: Option<Value>,
 }
 
-/// The world outside. Effects will have their ledger of sends beside that of starts.
+/// What handlers have done.
 #[derive(Default)]
 pub struct Outside {
     starts: Mutex<Vec<Start>>,
@@ -109,7 +126,21 @@ impl Outside {
 }
 
 /// The handler of all steps: does what the step's `acts` say, one a start.
-pub struct Play(pub Arc<Process>);
+pub struct Play {
+    process: Arc<Process>,
+    claims: OnceLock<Arc<Claims>>,
+}
+
+impl Play {
+    pub fn new(process: &Arc<Process>) -> Self {
+        Self { process: process.clone(), claims: OnceLock::new() }
+    }
+
+    /// Lets it record effects under names of its own, as a worker outside does.
+    pub fn works_for(&self, claims: &Arc<Claims>) {
+        let _ = self.claims.set(claims.clone()); // once for each
+    }
+}
 
 #[async_trait]
 impl Handler for Play {
@@ -125,48 +156,97 @@ impl Handler for Play {
         Ok(EffectClass::None)
     }
 
+    fn says_no(&self, failure: &Failure) -> bool {
+        sending::says_no(failure)
+    }
+
     async fn run(&self, job: Job) -> Report {
-        let before = self.0.world.trace.elapsed();
-        self.0.pass_where_it_matters().await;
-        let stood = self.0.world.trace.elapsed() > before;
-        let unaware = stood || self.0.clock_stood_still();
-        let (number, act) = self.0.world.outside.start(&self.0, &job, unaware);
-        if number % 3 == 0 {
+        if job.input["checks"] == true {
+            return sending::answer_check(&self.process, &job).await;
+        }
+        let (process, world) = (&self.process, &self.process.world);
+        let before = world.trace.elapsed();
+        process.pass_at("before the start").await;
+        let unaware = world.trace.elapsed() > before || process.clock_stood_still();
+        let (number, act) = world.outside.start(process, &job, unaware);
+        if number.is_multiple_of(3) {
             job.log.write(LogSource::Stdout, format!("start {number}\n").as_bytes());
         }
-        let report = self.act(&job, number, &act).await;
-        self.0.pass_where_it_matters().await;
+        let mut landed = Vec::new();
+        let report = match self.begin(&job, &act).await {
+            Some(ended) => ended,
+            None if act.kind.sends(number) => match self.send(&job).await {
+                Ok(all) => {
+                    process.pass_at("after receipt").await;
+                    landed = all;
+                    self.end(&job, number, &act, &landed)
+                }
+                Err(report) => report,
+            },
+            None => self.end(&job, number, &act, &[]),
+        };
+        process.pass_at("after the end").await;
         if let Report::Succeeded(success) = &report {
-            self.0.world.outside.gave(number, success.output.clone());
+            world.outside.gave(number, success.output.clone());
         }
+        landed.iter().filter_map(|landed| landed.number).for_each(|one| world.ledger.told(one));
         report
     }
 }
 
 impl Play {
-    async fn act(&self, job: &Job, number: usize, act: &Act) -> Report {
+    /// Works for as long as its act takes; gives a report if that ends the attempt.
+    async fn begin(&self, job: &Job, act: &Act) -> Option<Report> {
         let span = Duration::from_millis(act.ms);
         if act.kind == Kind::Deaf {
             pause(span).await;
-        } else {
-            let span = if act.kind == Kind::Hangs { job.deadline } else { span };
-            tokio::select! {
-                biased;
-                () = job.cancel.cancelled() => {
-                    return Failure::new(Class::Cancelled, "told to end").into();
-                }
-                () = pause(span.min(job.deadline)) => {}
-            }
-            if span >= job.deadline {
-                return Failure::new(Class::Timeout, "its time is over").into();
-            }
+            return None;
         }
-        let failed = |class| Failure::new(class, format!("start {number} failed as scripted"));
+        let span = if act.kind == Kind::Hangs { job.deadline } else { span };
+        tokio::select! {
+            biased;
+            () = job.cancel.cancelled() => {
+                return Some(Failure::new(Class::Cancelled, "told to end").into());
+            }
+            () = pause(span.min(job.deadline)) => {}
+        }
+        let over = span >= job.deadline;
+        over.then(|| Failure::new(Class::Timeout, "its time is over").into())
+    }
+
+    /// Sends what the step declares, or what its input names.
+    async fn send(&self, job: &Job) -> Result<Vec<Landed>, Report> {
+        if let Some(effect) = &job.effect {
+            return Ok(vec![sending::declared(&self.process, job, effect).await?]);
+        }
+        let claims = self.claims.get().expect("the handlers of workers have claims");
+        let mut landed = Vec::new();
+        for effect in job.input["named"].as_array().into_iter().flatten() {
+            let class = EffectClass::parse(effect["class"].as_str().unwrap()).unwrap();
+            let name = effect["name"].as_str().unwrap().to_owned();
+            let named = Named { process: &self.process, claims, job, name, class };
+            landed.push(named.run().await.map_err(Report::from)?);
+        }
+        Ok(landed)
+    }
+
+    /// Ends as its act says, whatever has landed.
+    fn end(&self, job: &Job, number: usize, act: &Act, landed: &[Landed]) -> Report {
+        let receipt = job.effect.is_some().then(|| landed.first()).flatten();
+        let receipt = receipt.map(|landed| landed.receipt.clone());
+        let failed = |class| {
+            let failure = Failure::new(class, format!("start {number} failed as scripted"));
+            let sent = receipt.clone().map_or(failure.sent, Sent::Landed);
+            Failure { sent, ..failure }
+        };
         match act.kind {
             Kind::Succeeds | Kind::Deaf | Kind::Hangs | Kind::Adds => {
-                let output = json!({
+                let mut output = json!({
                     "step": job.step, "attempt": job.attempt, "round": job.round, "start": number,
                 });
+                if let Some(receipt) = &receipt {
+                    output["receipt"] = receipt["receipt"].clone();
+                }
                 let cost_usd_micros = number as u64;
                 let then = match act.kind {
                     Kind::Adds => vec![added(job, number)],
@@ -188,12 +268,16 @@ impl Play {
 
 /// A step that a success adds; its name is new with every start.
 fn added(job: &Job, number: usize) -> Value {
-    json!({
+    let mut step = json!({
         "id": format!("{}.{number}", job.step),
         "uses": PLAY,
         "with": { "acts": [{ "kind": "succeeds", "ms": 100 }] },
         "on_failure": "continue",
-    })
+    });
+    if number.is_multiple_of(2) {
+        step["effect"] = json!({ "class": "irreversible" });
+    }
+    step
 }
 
 trait IntoReport {
@@ -224,6 +308,11 @@ impl Directories for Nowhere {
             self.blobs.get(&artifact.blob).await?;
         }
         Ok(Path::new("/standfast-simulates-and-has-no-folder").join(name))
+    }
+
+    async fn make_within(&self, directory: &Path, name: &str) -> Result<PathBuf, FilesError> {
+        self.process.pass().await;
+        Ok(directory.join(name))
     }
 
     async fn keep(

@@ -1,24 +1,25 @@
 //! Those who use an installation: clients that submit and stop, and a person who answers holds.
 //! They know what they were told, and ask again for as long as they were told nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use standfast_domain::decide::{Command, Submission};
-use standfast_domain::hold::Answer;
+use standfast_domain::hold::{Answer, HeldEffect, Hold, HoldReason};
 use standfast_domain::ids::{Principal, StepId, TaskId};
-use standfast_domain::record::{Header, Key, Record, Status};
+use standfast_domain::record::{Key, Payload, Record, Status, effect_key};
 use standfast_domain::refusal::Refusal;
+use standfast_domain::time::Time;
 use standfast_engine::submission::{RETENTION_DEFAULT, Submitted, prepare};
 use standfast_engine::{Done, Engine, EngineError};
 use tokio::time::timeout;
 
-use crate::plans::Drawn;
+use crate::plans::{Drawn, Wish};
 use crate::process::Process;
 use crate::site::handlers;
 use crate::trace::pause;
-use crate::world::{Told, World};
+use crate::world::{Said, Told, World};
 
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -63,14 +64,27 @@ pub async fn client(world: Arc<World>, drawn: Drawn) {
         assert_eq!(again, Ok((task.clone(), false)), "the same key is the same task");
         world.trace.count("submission repeated");
     }
-    let Some(stop) = drawn.stop else { return };
-    pause(stop).await;
-    let command = Command::Stop { reason: Some("as it was drawn".to_owned()) };
-    let answer = ask(&world, |api| tell(api, task.clone(), command.clone())).await;
-    let moment = world.trace.say("client", format_args!("stop of {task}: {}", word(&answer)));
-    if answer.is_ok() {
-        world.trace.count("stop acknowledged");
-        world.told.lock().unwrap().get_mut(&drawn.key).unwrap().1.stopped = Some(moment);
+    for (after, wish) in &drawn.wishes {
+        pause(*after).await;
+        ask_for(&world, &drawn.key, &task, *wish).await;
+    }
+}
+
+/// Asks for something that a client may want of a running task, and remembers what it was told.
+async fn ask_for(world: &World, key: &str, task: &TaskId, wish: Wish) {
+    let command = match wish {
+        Wish::Stop(mode) => Command::Stop { reason: Some("as it was drawn".to_owned()), mode },
+    };
+    let answer = ask(world, |api| tell(api, task.clone(), command.clone())).await;
+    let moment = world.trace.say("client", format_args!("{wish:?} {task}: {}", word(&answer)));
+    if answer.is_err() {
+        return;
+    }
+    match wish {
+        Wish::Stop(_) => {
+            world.trace.count("stop acknowledged");
+            world.told.lock().unwrap().get_mut(key).unwrap().1.stopped = Some(moment);
+        }
     }
 }
 
@@ -117,19 +131,27 @@ pub async fn person(world: Arc<World>) {
 
 async fn answer_one(world: &World, key: &str, task: &TaskId, ending: bool) {
     let found = ask(world, |api| find_hold(api, task.clone())).await;
-    let Ok(Some((step, answers))) = found else {
+    let Ok(Some(Found { step, hold, ended })) = found else {
         return;
     };
-    let timer = answers.first() == Some(&Answer::Skip) && answers.len() == 2;
-    if timer && !world.chance(150) {
-        return; // it ends by itself
+    let timer = hold.reason == HoldReason::Timer;
+    if (timer && !world.chance(150)) || (ended && !world.chance(100)) {
+        return; // it ends by itself, or is nobody's hurry
     }
+    let stop = !ended && world.chance(60);
+    match (&hold.effect, &step) {
+        (Some(effect), Some(step)) if !stop => {
+            let place = Place { task, step, hold: &hold, effect, ended };
+            return settle(world, &place).await;
+        }
+        _ => {}
+    }
+    let answers = hold.reason.answers();
     let mut wanted: Vec<Answer> =
         answers.iter().copied().filter(|answer| *answer != Answer::Stop).collect();
     if ending && wanted.contains(&Answer::Skip) {
         wanted = vec![Answer::Skip];
     }
-    let stop = world.chance(60);
     let answer = match stop {
         true => Answer::Stop,
         false => *world.random.lock().unwrap().pick(&wanted),
@@ -145,50 +167,105 @@ async fn answer_one(world: &World, key: &str, task: &TaskId, ending: bool) {
     world.trace.say("person", format_args!("{answer} to {task}{of}: {}", word(&told)));
 }
 
-type FoundHold = Option<(Option<StepId>, &'static [Answer])>;
+/// An effect that needs a person.
+struct Place<'a> {
+    task: &'a TaskId,
+    step: &'a StepId,
+    hold: &'a Hold,
+    effect: &'a HeldEffect,
+    /// True if its task has ended, so that nothing waits for the answer.
+    ended: bool,
+}
 
-/// Finds a hold as explain would show it: of the task, else of its first held step.
-async fn find_hold(api: Engine, task: TaskId) -> Result<FoundHold, EngineError> {
+/// Answers what needs a person about an effect: of an uncertain one what the outside's ledger
+/// says at that very moment, of a changed one whatever the person likes.
+async fn settle(world: &World, place: &Place<'_>) {
+    let Place { task, step, hold, effect, ended } = *place;
+    let also = world.chance(500);
+    let told = ask(world, |api| {
+        let truth = world.ledger.look(&effect.key);
+        let answer = match (hold.reason, &truth) {
+            (HoldReason::EffectChanged, _) if also => Answer::SendAlso,
+            (HoldReason::EffectChanged, _) => Answer::Keep,
+            (_, Some(_)) => Answer::Happened,
+            (_, None) => Answer::NotHappened,
+        };
+        let text = format_args!("looks for {}, finds {truth:?}, says {answer}", effect.key);
+        let looked = world.trace.say("person", text);
+        let said = Said { task: task.clone(), step: step.clone(), answer, looked };
+        world.said.lock().unwrap().push(said);
+        let receipt = truth.filter(|_| answer == Answer::Happened).map(Payload::Inline);
+        let (step, note, name) = (Some(step.clone()), None, Some(effect.name.clone()));
+        let command = Command::Answer { step, answer, note, effect: name, receipt };
+        tell(api, task.clone(), command)
+    })
+    .await;
+    if told.is_ok() && ended {
+        world.trace.count("truth told after the end");
+    }
+    if told.as_ref().is_err_and(|refusal| refusal.to_string().contains("still be under way")) {
+        world.trace.count("truth told too early");
+    }
+    world.trace.say("person", format_args!("about {}: {}", effect.key, word(&told)));
+}
+
+/// What needs a person, or may be settled by one.
+struct Found {
+    step: Option<StepId>,
+    hold: Hold,
+    ended: bool,
+}
+
+/// Finds a hold as explain would show it: of the task, else of its first held step. In a task
+/// that has ended, finds an effect whose truth nobody knows.
+async fn find_hold(api: Engine, task: TaskId) -> Result<Option<Found>, EngineError> {
     let mut records = api.read(&task, &[Key::Header, Key::Gate]).await?;
     let Some(Some(Record::Header(header))) = records.remove(&Key::Header) else { return Ok(None) };
-    if header.state.is_final() {
-        return Ok(None);
-    }
-    if let Some(Some(Record::Gate(gate))) = records.remove(&Key::Gate)
+    let ended = header.state.is_final();
+    if !ended
+        && let Some(Some(Record::Gate(gate))) = records.remove(&Key::Gate)
         && let Some(hold) = gate.holds.first()
     {
         let paused = gate.holds.iter().all(|hold| hold.reason.answers().len() == 2);
         if !paused || header.blocked == 0 {
-            return Ok(Some((None, hold.reason.answers())));
+            return Ok(Some(Found { step: None, hold: hold.clone(), ended }));
         }
     }
-    if header.blocked + header.waiting == 0 {
+    let wanted = if ended { header.effects_owed } else { header.blocked + header.waiting };
+    if wanted == 0 {
         return Ok(None);
     }
-    let first = holds(&api, &task, &header).await?.pop_first();
-    Ok(first.map(|(step, answers)| (Some(step), answers)))
-}
-
-async fn holds(
-    api: &Engine,
-    task: &TaskId,
-    header: &Header,
-) -> Result<BTreeMap<StepId, &'static [Answer]>, EngineError> {
-    let mut found = BTreeMap::new();
+    let key = |step| if ended { Key::Effects(step) } else { Key::Step(step) };
     for chunk in 0..header.order_chunks {
-        let key = Key::Order(chunk);
-        let names = match api.read(task, std::slice::from_ref(&key)).await?.remove(&key) {
+        let order = Key::Order(chunk);
+        let names = match api.read(&task, std::slice::from_ref(&order)).await?.remove(&order) {
             Some(Some(Record::Names(names))) => names,
             _ => Vec::new(),
         };
-        let keys: Vec<Key> = names.into_iter().map(Key::Step).collect();
-        for (key, record) in api.read(task, &keys).await? {
-            if let (Key::Step(step), Some(Record::Step(state))) = (key, record)
-                && let Status::Held { hold } = state.status
-            {
-                found.insert(step, hold.reason.answers());
-            }
+        let keys: Vec<Key> = names.into_iter().map(key).collect();
+        let records = api.read(&task, &keys).await?;
+        let hold = records.into_iter().find_map(|(key, record)| held(&task, key, record?));
+        if let Some((step, hold)) = hold {
+            return Ok(Some(Found { step: Some(step), hold, ended }));
         }
     }
-    Ok(found)
+    Ok(None)
+}
+
+/// Gives the hold that a step's record has, or that a person could make of an open effect.
+fn held(task: &TaskId, key: Key, record: Record) -> Option<(StepId, Hold)> {
+    match (key, record) {
+        (Key::Step(step), Record::Step(state)) => match state.status {
+            Status::Held { hold } => Some((step, hold)),
+            _ => None,
+        },
+        (Key::Effects(step), Record::Effects(effects)) => {
+            let (name, effect) = effects.into_iter().find(|(_, effect)| effect.is_owed())?;
+            let key = effect_key(task, &step, &name, effect.generation);
+            let effect = Some(HeldEffect { name, key, request_sha256: None });
+            let hold = Hold::new(HoldReason::UncertainEffect, "", Time(0));
+            Some((step, Hold { effect, ..hold }))
+        }
+        _ => None,
+    }
 }

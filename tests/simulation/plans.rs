@@ -4,12 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use standfast_domain::record::StopMode;
 
 use crate::outside::{Act, Kind, PLAY};
 use crate::random::Random;
 
 /// Steps of a plan that is born in several commits.
 const LARGE: u64 = 60;
+
+/// What a client asks of a task while it runs: one variant for each such command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Stop it in that way.
+    Stop(StopMode),
+}
 
 /// A task that will be submitted.
 #[derive(Clone, Debug)]
@@ -18,8 +26,8 @@ pub struct Drawn {
     pub plan: Value,
     /// When it is submitted.
     pub at: Duration,
-    /// How long after its acknowledgement a stop is asked for.
-    pub stop: Option<Duration>,
+    /// What is asked for, and how long after its acknowledgement or the wish before.
+    pub wishes: Vec<(Duration, Wish)>,
 }
 
 /// What the oracle knows of a step, from the plan alone.
@@ -60,11 +68,23 @@ pub fn draw(random: &mut Random, trouble: Duration) -> Vec<Drawn> {
     let latest = u64::try_from(trouble.as_millis()).unwrap() * 6 / 10;
     (0..count)
         .map(|number| {
-            let plan = if random.chance(30) { large(random) } else { plan(random) };
-            let stop = random.chance(280).then(|| random.millis(0, 40_000));
-            Drawn { key: format!("task-{number}"), plan, at: random.millis(0, latest), stop }
+            let plan = match random.below(100) {
+                0..3 => large(random),
+                3..15 => again(random),
+                _ => plan(random),
+            };
+            let wishes = wishes(random);
+            Drawn { key: format!("task-{number}"), plan, at: random.millis(0, latest), wishes }
         })
         .collect()
+}
+
+fn wishes(random: &mut Random) -> Vec<(Duration, Wish)> {
+    let stop = random.chance(280).then(|| {
+        let mode = *random.pick(&StopMode::ALL);
+        (random.millis(0, 40_000), Wish::Stop(mode))
+    });
+    stop.into_iter().collect()
 }
 
 fn plan(random: &mut Random) -> Value {
@@ -130,6 +150,7 @@ fn step(random: &mut Random, id: &str, earlier: &[Value]) -> Value {
             step["if"] = json!(format!("steps.{need}.status == \"succeeded\""));
         }
     }
+    effects(random, &mut step);
     let upstream = upstream(&needs, earlier);
     match random.below(10) {
         0 => step["on_failure"] = json!("fail"),
@@ -142,6 +163,30 @@ fn step(random: &mut Random, id: &str, earlier: &[Value]) -> Value {
         _ => {}
     }
     step
+}
+
+/// Lets a step change the world outside: by the one effect that it declares, or by others whose
+/// names only its handler knows.
+fn effects(random: &mut Random, step: &mut Value) {
+    let classes = ["irreversible", "checkable", "idempotent"];
+    match random.below(12) {
+        0..=5 => {
+            let class = *random.pick(&classes);
+            step["effect"] = json!({ "class": class });
+            if class == "checkable" {
+                let with = json!({ "checks": true, "seen": step["with"]["seen"] });
+                step["effect"]["check"] = json!({ "uses": PLAY, "with": with });
+            }
+        }
+        6 | 7 => {
+            let named: Vec<Value> = (0..random.between(1, 3))
+                .map(|n| json!({ "name": format!("e{n}"), "class": *random.pick(&classes) }))
+                .collect();
+            step["with"]["named"] = json!(named);
+        }
+        8 => step["effect"] = json!({ "class": "none" }),
+        _ => {}
+    }
 }
 
 fn upstream(needs: &[String], earlier: &[Value]) -> Vec<String> {
@@ -176,6 +221,25 @@ fn acts(random: &mut Random) -> Vec<Act> {
     let last = if random.chance(850) { Kind::Succeeds } else { Kind::FailsPermanent };
     acts.push(Act { kind: last, ms: random.between(0, 500) });
     acts
+}
+
+/// A plan whose effect comes once more with another request, since what is before it runs anew.
+fn again(random: &mut Random) -> Value {
+    let act = |kind, random: &mut Random| Act { kind, ms: random.between(0, 2_000) };
+    let first = json!({ "id": "s0", "uses": PLAY, "with": { "acts": acts(random) },
+                        "timeout": { "attempt": "20s" } });
+    let mut sends = json!({ "id": "s1", "uses": PLAY, "needs": ["s0"], "with": {
+        "acts": [act(Kind::Succeeds, random)], "seen": { "s0": "${{ steps.s0.output }}" },
+    } });
+    while sends["effect"].is_null() && sends["with"]["named"].is_null() {
+        effects(random, &mut sends);
+    }
+    let fails = random.between(1, 2);
+    let mut last: Vec<Act> = (0..fails).map(|_| act(Kind::FailsPermanent, random)).collect();
+    last.push(act(Kind::Succeeds, random));
+    let last = json!({ "id": "s2", "uses": PLAY, "needs": ["s1"], "with": { "acts": last },
+                       "on_failure": { "redo": "s0", "max": fails } });
+    json!({ "kind": "test", "steps": [first, sends, last], "retention": "30d" })
 }
 
 fn large(random: &mut Random) -> Value {

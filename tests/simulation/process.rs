@@ -17,6 +17,9 @@ use crate::random::Random;
 use crate::trace::pause;
 use crate::world::World;
 
+/// How much more often than elsewhere something strikes at a moment that matters.
+const MATTERS: u64 = 600;
+
 /// The process.
 pub struct Process {
     pub name: String,
@@ -30,6 +33,14 @@ pub struct Process {
     began: Duration,
 }
 
+/// What keeps a process from its work; the gravest comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    Down,
+    Frozen,
+    CutOff,
+}
+
 #[derive(Default)]
 struct State {
     /// Cancelled when it goes on; none while it runs.
@@ -40,6 +51,8 @@ struct State {
     lost: Duration,
     /// Until when it does not reach the store.
     cut_off: Duration,
+    /// From when to when it was in trouble.
+    troubles: Vec<(Trouble, Duration, Duration)>,
 }
 
 impl Process {
@@ -67,15 +80,17 @@ impl Process {
     }
 
     /// Like [`Process::pass`], at a moment that is worth striking at.
-    pub async fn pass_where_it_matters(self: &Arc<Self>) {
-        self.strike(300);
+    pub async fn pass_at(self: &Arc<Self>, moment: &str) {
+        if let Some(fault) = self.strike(MATTERS) {
+            self.world.trace.count(&format!("{fault:?} {moment}"));
+        }
         self.wait().await;
     }
 
-    fn strike(self: &Arc<Self>, scale: u64) {
+    fn strike(self: &Arc<Self>, scale: u64) -> Option<Fault> {
         let world = &self.world;
         if self.is_down() || self.state.lock().unwrap().thaw.is_some() {
-            return;
+            return None;
         }
         for fault in [Fault::Killed, Fault::Stopped, Fault::Suspended] {
             if !world.faults.strikes_rarely(fault, scale, &world.random) {
@@ -84,7 +99,8 @@ impl Process {
             world.trace.count(&fault.name());
             world.trace.say(&self.name, format_args!("{fault:?} at a call"));
             if fault == Fault::Killed {
-                return self.kill();
+                self.kill();
+                return Some(fault);
             }
             self.freeze(fault == Fault::Suspended);
             let (frozen, span) = (self.clone(), world.span(100, 4 * world.claim_length.0));
@@ -97,8 +113,9 @@ impl Process {
                 frozen.world.trace.say(&frozen.name, format_args!("goes on"));
                 frozen.thaw();
             });
-            return;
+            return Some(fault);
         }
+        None
     }
 
     async fn wait(&self) {
@@ -125,6 +142,9 @@ impl Process {
     }
 
     pub fn kill(&self) {
+        if !self.is_down() {
+            self.suffers(Trouble::Down, Duration::MAX);
+        }
         self.down.cancel();
     }
 
@@ -141,19 +161,41 @@ impl Process {
     pub fn thaw(&self) {
         let mut state = self.state.lock().unwrap();
         let Some(thaw) = state.thaw.take() else { return };
+        let (from, to) = (state.frozen_at, self.world.trace.elapsed());
+        state.troubles.push((Trouble::Frozen, from, to));
         if state.suspended {
-            let stood = self.world.trace.elapsed() - state.frozen_at;
-            state.lost += stood;
+            state.lost += to - from;
         }
         thaw.cancel();
     }
 
     /// True if its clock is behind, since it was suspended at some time.
     pub fn clock_stood_still(&self) -> bool {
-        !self.state.lock().unwrap().lost.is_zero()
+        !self.stood_still().is_zero()
+    }
+
+    /// Gives for how long its clock has stood still.
+    pub fn stood_still(&self) -> Duration {
+        self.state.lock().unwrap().lost
+    }
+
+    fn suffers(&self, trouble: Trouble, until: Duration) {
+        let now = self.world.trace.elapsed();
+        self.state.lock().unwrap().troubles.push((trouble, now, until));
+    }
+
+    /// Gives what kept it from its work at some moment of a time.
+    pub fn trouble_between(&self, from: Duration, to: Duration) -> Option<Trouble> {
+        let state = self.state.lock().unwrap();
+        let frozen = state.thaw.is_some().then_some((Trouble::Frozen, state.frozen_at, to));
+        let within =
+            |(_, began, ended): &&(Trouble, Duration, Duration)| *began <= to && *ended >= from;
+        let all = state.troubles.iter().chain(frozen.as_ref());
+        all.filter(within).map(|(trouble, _, _)| *trouble).min()
     }
 
     pub fn cut_off(&self, until: Duration) {
+        self.suffers(Trouble::CutOff, until);
         self.state.lock().unwrap().cut_off = until;
     }
 

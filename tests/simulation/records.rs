@@ -12,7 +12,8 @@ use standfast_tests::memory_store::Contents;
 /// Reads a field's name.
 fn key_of(field: &str) -> Option<Key> {
     let mut parts = field.split('/');
-    let (first, second, third) = (parts.next()?, parts.next(), parts.next());
+    let (first, second) = (parts.next()?, parts.next());
+    let (third, fourth) = (parts.next(), parts.next());
     let step = || StepId::new(second?).ok();
     let number = |text: Option<&str>| text?.parse::<u32>().ok();
     Some(match first {
@@ -20,6 +21,7 @@ fn key_of(field: &str) -> Option<Key> {
         "gate" => Key::Gate,
         "ahead" => Key::Ahead,
         "meta" => Key::Meta,
+        "owner" => Key::Owner,
         "order" => Key::Order(number(second)?),
         "roots" => Key::Roots(number(second)?),
         "failure" => Key::Failure(number(second)?),
@@ -32,6 +34,11 @@ fn key_of(field: &str) -> Option<Key> {
         "out" => Key::Output(step()?, number(third)?),
         "files" => Key::Artifacts(step()?),
         "log" => Key::Log(step()?, number(third)?),
+        "check" => Key::Check(step()?, number(third)?),
+        "effects" => Key::Effects(step()?),
+        "request" => Key::Request(step()?, third?.to_owned(), number(fourth)?),
+        "receipt" => Key::Receipt(step()?, third?.to_owned(), number(fourth)?),
+        "outgoing" => Key::Outgoing(second?.to_owned()),
         _ => return None,
     })
 }
@@ -70,7 +77,7 @@ pub fn broken(task: &TaskId, records: &Records) -> Vec<String> {
 pub fn index_faults(contents: &Contents, tasks: &BTreeMap<TaskId, Records>) -> Vec<String> {
     let mut wanted: BTreeSet<(Home, String, String)> = BTreeSet::new();
     for (task, records) in tasks {
-        for key in [Key::Header, Key::Meta] {
+        for key in [Key::Header, Key::Meta, Key::Owner] {
             let Some(record) = records.get(&key) else { continue };
             let home = Home::Partition(task.partition());
             let entries = index::entries(task, &key, record);

@@ -10,6 +10,7 @@ use standfast_engine::claims::Claims;
 use standfast_engine::registry::Registry;
 use standfast_engine::{Engine, EngineError};
 use standfast_scheduler::{Scheduler, end_all_claims, forget_schedulers, publish_ready};
+use standfast_worker::handlers::Handler;
 use standfast_worker::{BuiltinHandlers, EnvironmentSecrets, Worker};
 use tokio_util::sync::CancellationToken;
 
@@ -54,11 +55,13 @@ struct Parts {
 impl Parts {
     fn new(process: &Arc<Process>, queues: InProcessBroker) -> Self {
         let engine = engine(process, queues);
-        let handlers = handlers(process);
+        let play = Arc::new(Play::new(process));
+        let handlers = BuiltinHandlers::new([play.clone() as Arc<dyn Handler>]);
         let registry = Arc::new(Registry::new(engine.clone()));
         let blobs = process.world.blobs.clone();
         let known = Arc::new(handlers.clone());
         let claims = Arc::new(Claims::new(engine.clone(), blobs, known, registry.clone()));
+        play.works_for(&claims);
         Self { process: process.clone(), engine, claims, registry, handlers }
     }
 
@@ -106,13 +109,13 @@ pub fn engine(process: &Arc<Process>, queues: InProcessBroker) -> Engine {
 
 /// Gives the handlers of a process.
 pub fn handlers(process: &Arc<Process>) -> BuiltinHandlers {
-    let play: Arc<dyn standfast_worker::handlers::Handler> = Arc::new(Play(process.clone()));
-    BuiltinHandlers::new([play])
+    BuiltinHandlers::new([Arc::new(Play::new(process)) as Arc<dyn Handler>])
 }
 
 fn start(world: &Arc<World>, role: &Role, name: String) -> Running {
     let whole = *role == Role::Whole;
     let process = Process::new(world, name, whole);
+    world.processes.lock().unwrap().insert(process.name.clone(), process.clone());
     world.trace.say(&process.name, format_args!("begins as {role:?}"));
     let queues = if whole {
         let fresh = InProcessBroker::new();
@@ -261,6 +264,7 @@ async fn befall(world: &World, role: &Role, running: &Running) {
 pub async fn weather(world: Arc<World>) {
     let kinds = world.faults.of(&[
         Fault::StoreDown,
+        Fault::LongOutage,
         Fault::ReadOnly,
         Fault::BrokerDown,
         Fault::Purged,
@@ -274,7 +278,8 @@ pub async fn weather(world: Arc<World>) {
             return;
         }
         let fault = *world.random.lock().unwrap().pick(&kinds);
-        let until = world.trace.elapsed() + world.span(200, 15_000);
+        let now = world.trace.elapsed();
+        let until = now + world.span(200, 15_000);
         match fault {
             Fault::Purged => {
                 let queues = world.queues.lock().unwrap().clone();
@@ -286,13 +291,18 @@ pub async fn weather(world: Arc<World>) {
             Fault::ClockForward => {
                 let most = if world.chance(200) { 3_600_000 } else { 60_000 };
                 let millis = world.between(1, most);
-                world.faults.jump(i64::try_from(millis).unwrap());
+                world.faults.jump(now, i64::try_from(millis).unwrap());
             }
             Fault::ClockBack => {
                 let millis = world.between(1, 60_000);
-                world.faults.jump(-i64::try_from(millis).unwrap());
+                world.faults.jump(now, -i64::try_from(millis).unwrap());
             }
-            lasting => world.faults.lasts(lasting, until),
+            Fault::LongOutage => {
+                let claim = world.claim_length.0;
+                let until = now + world.span(claim * 5 / 4, claim * 3);
+                world.faults.lasts(fault, now, until);
+            }
+            lasting => world.faults.lasts(lasting, now, until),
         }
         world.trace.count(&fault.name());
         world.trace.say("world", format_args!("{fault:?}"));

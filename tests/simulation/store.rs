@@ -105,7 +105,7 @@ impl WireStore {
         };
         pause(fate.back).await;
         self.0.pass().await;
-        if fate.lost {
+        if fate.lost || self.0.is_cut_off() {
             return Err(StoreError::Unavailable("the answer was lost".to_owned()));
         }
         Ok(answer)

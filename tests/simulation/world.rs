@@ -8,16 +8,20 @@ use std::time::Duration;
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::commit::{Commit, Scope};
 use standfast_domain::event::{Change, Event, decode_event};
+use standfast_domain::hold::Answer;
 use standfast_domain::ids::{StepId, TaskId};
-use standfast_domain::record::{Key, Record};
+use standfast_domain::record::{Key, Record, Standing};
 use standfast_domain::time::{Span, Time};
 use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
-use standfast_tests::memory_store::{Applied, MemoryStore};
+use standfast_engine::claims::CLAIM_LENGTH;
+use standfast_tests::memory_store::{Applied, Contents, MemoryStore};
 use tokio_util::sync::CancellationToken;
 
 use crate::faults::Faults;
-use crate::outside::Outside;
+use crate::ledger::{Checked, Ledger, Sent};
+use crate::outside::{Outside, Start};
+use crate::process::Process;
 use crate::random::Random;
 use crate::trace::Trace;
 
@@ -29,6 +33,8 @@ const BEGINNING: i64 = 1_800_000_000_000;
 pub struct Seen {
     /// As a line of the trace.
     pub moment: u64,
+    /// Since the world began.
+    pub elapsed: Duration,
     pub event: Event,
 }
 
@@ -36,10 +42,32 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub struct Granted {
     pub moment: u64,
+    /// Since the world began.
+    pub elapsed: Duration,
+}
+
+/// Everything that is to be judged, as it was at one moment.
+pub struct Snapshot {
+    pub contents: Contents,
+    pub history: History,
+    pub starts: Vec<Start>,
+    pub sent: Vec<Sent>,
+    pub checks: Vec<Checked>,
+    pub said: Vec<Said>,
+}
+
+/// What a person said of an effect, or wants to be done about it.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub task: TaskId,
+    pub step: StepId,
+    pub answer: Answer,
+    /// When the person had looked at the outside's ledger, as a line of the trace.
+    pub looked: u64,
 }
 
 /// What commits have brought.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct History {
     pub events: BTreeMap<TaskId, Vec<Seen>>,
     pub claims: BTreeMap<(TaskId, StepId, u32), Granted>,
@@ -54,6 +82,9 @@ pub struct Told {
     pub answered_stop: bool,
 }
 
+/// A change, and for how long who commits it is cut off.
+type CutsOff = (fn(&Change) -> bool, Duration);
+
 /// The world.
 pub struct World {
     pub trace: Arc<Trace>,
@@ -62,9 +93,16 @@ pub struct World {
     pub store: Arc<MemoryStore>,
     pub blobs: Blobs,
     pub outside: Outside,
+    pub ledger: Ledger,
     pub history: Mutex<History>,
     /// By the task's key.
     pub told: Mutex<BTreeMap<String, (TaskId, Told)>>,
+    /// What the person has said of effects, whether that was taken or not.
+    pub said: Mutex<Vec<Said>>,
+    /// All processes that ever ran, by name.
+    pub processes: Mutex<BTreeMap<String, Arc<Process>>>,
+    /// Which change cuts off the process that commits it, before it hears so, and for how long.
+    pub cuts_off: Mutex<Option<CutsOff>>,
     /// Where the api is, while one runs.
     pub api: Mutex<Option<Engine>>,
     /// The queues that messages go through now.
@@ -80,9 +118,20 @@ pub struct World {
 impl World {
     pub fn new(seed: u64) -> Arc<Self> {
         let mut random = Random::new(seed);
-        let trace = Arc::new(Trace::new());
-        let faults = Arc::new(Faults::draw(&mut random));
+        let faults = Faults::draw(&mut random);
+        let ledger = Ledger::draw(&mut random);
         let claim_length = Span::from_secs(random.between(5, 30));
+        Self::of(random, faults, ledger, claim_length)
+    }
+
+    /// Makes a world where nothing goes wrong by itself, with claims of the usual length.
+    pub fn quiet(seed: u64) -> Arc<Self> {
+        Self::of(Random::new(seed), Faults::none(), Ledger::failing(0), CLAIM_LENGTH)
+    }
+
+    fn of(random: Random, faults: Faults, ledger: Ledger, claim_length: Span) -> Arc<Self> {
+        let trace = Arc::new(Trace::new());
+        let faults = Arc::new(faults);
         let (clock, jumps) = (trace.clone(), faults.clone());
         let now = move || {
             let elapsed = i64::try_from(clock.elapsed().as_millis()).unwrap();
@@ -95,14 +144,30 @@ impl World {
             store: Arc::new(MemoryStore::new(now)),
             blobs: Blobs::in_memory(),
             outside: Outside::default(),
+            ledger,
             history: Mutex::default(),
             told: Mutex::default(),
+            said: Mutex::default(),
+            processes: Mutex::default(),
+            cuts_off: Mutex::default(),
             api: Mutex::default(),
             queues: Mutex::default(),
             claim_length,
             calm: CancellationToken::new(),
             over: CancellationToken::new(),
         })
+    }
+
+    /// Takes down how everything stands.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            contents: self.store.contents().clone(),
+            history: self.history.lock().unwrap().clone(),
+            starts: self.outside.starts(),
+            sent: self.ledger.sent(),
+            checks: self.ledger.checks(),
+            said: self.said.lock().unwrap().clone(),
+        }
     }
 
     /// Draws a span of so many milliseconds.
@@ -159,10 +224,34 @@ impl World {
                     self.trace.count("step running");
                     let mut history = self.history.lock().unwrap();
                     let place = (task.clone(), step, claim.attempt);
-                    history.claims.entry(place).or_insert(Granted { moment });
+                    let elapsed = self.trace.elapsed();
+                    history.claims.entry(place).or_insert(Granted { moment, elapsed });
                 }
+                Some(("effects", name)) => self.count_effects(name, bytes),
                 Some(_) => {}
             }
+        }
+    }
+
+    fn cut_off_at(&self, process: &str, change: &Change) {
+        let mut cuts_off = self.cuts_off.lock().unwrap();
+        if let Some((_, span)) = cuts_off.take_if(|(wanted, _)| wanted(change)) {
+            let process = self.processes.lock().unwrap()[process].clone();
+            process.cut_off(self.trace.elapsed() + span);
+        }
+    }
+
+    fn count_effects(&self, step: &str, bytes: &[u8]) {
+        let key = Key::Effects(StepId::new(step).unwrap());
+        let Ok(Record::Effects(effects)) = Record::decode(&key, bytes) else { return };
+        for effect in effects.values() {
+            let standing = match &effect.standing {
+                Standing::InFlight => "in flight",
+                Standing::Uncertain { .. } => "uncertain",
+                Standing::Landed { .. } => "landed",
+                Standing::NotLanded { how, .. } => how.as_str(),
+            };
+            self.trace.count(&format!("effect {standing}"));
         }
     }
 
@@ -194,8 +283,10 @@ impl World {
                 }
                 _ => {}
             }
+            self.cut_off_at(process, &event.change);
             let mut history = self.history.lock().unwrap();
-            history.events.entry(task.clone()).or_default().push(Seen { moment, event });
+            let elapsed = self.trace.elapsed();
+            history.events.entry(task.clone()).or_default().push(Seen { moment, elapsed, event });
         }
     }
 }

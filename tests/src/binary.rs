@@ -93,6 +93,11 @@ impl Draw {
         Self(seed)
     }
 
+    /// Takes a given seed.
+    pub const fn seeded(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// Gives a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         // SplitMix64, by Steele, Lea and Flood (2014).

@@ -3,7 +3,9 @@
 
 pub mod binary;
 pub mod embedded;
+pub mod fleet;
 pub mod memory_store;
+pub mod outside;
 pub mod private_rabbit;
 pub mod private_redis;
 pub mod processes;

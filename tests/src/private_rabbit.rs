@@ -96,6 +96,7 @@ impl PrivateRabbit {
             .env("RABBITMQ_ENABLED_PLUGINS_FILE", path.join("enabled_plugins"))
             .env("RABBITMQ_GENERATED_CONFIG_DIR", path.join("generated"))
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
+            .env("ERL_CRASH_DUMP", path.join("crash.dump"))
             .stdin(Stdio::null());
         command
     }
@@ -109,16 +110,21 @@ impl PrivateRabbit {
 
     /// Starts the machine, also after a kill, and waits until it lets clients in.
     pub async fn boot(&self) {
+        self.launch();
+        wait::within(START_BOUND, "the node to let clients in", async || {
+            self.answers().await.then_some(())
+        })
+        .await;
+    }
+
+    /// Starts the machine, also after a kill, and does not wait.
+    pub fn launch(&self) {
         let output = std::fs::File::create(self.folder.path().join("output")).unwrap();
         let mut command = self.command("rabbitmq-server");
         command.stdout(output.try_clone().unwrap()).stderr(output);
         let mut script = command.spawn().expect("rabbitmq-server is started");
         // Waited for, so that a killed node does not stay in the process table.
         std::thread::spawn(move || script.wait());
-        wait::within(START_BOUND, "the node to let clients in", async || {
-            self.answers().await.then_some(())
-        })
-        .await;
     }
 
     /// Runs `rabbitmqctl`, expects success, gives what it printed.
@@ -129,6 +135,13 @@ impl PrivateRabbit {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "rabbitmqctl {arguments:?}: {said}");
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Closes all connections; nothing is said of a node that has gone meanwhile.
+    pub async fn close_connections(&self) {
+        let mut command = self.command("rabbitmqctl");
+        command.arg("-q").arg("-n").arg(&self.name).args(["close_all_connections", "drill"]);
+        let _ = tokio::task::spawn_blocking(move || command.output()).await;
     }
 
     /// Sends a signal to the Erlang machine.

@@ -18,6 +18,10 @@ use crate::wait;
 /// What an api asks of a Redis before it calls itself ready.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--maxmemory-policy", "noeviction"];
 
+/// The same, and each write is on disk before it is answered: what effects ask of it.
+const SYNCED: [&str; 6] =
+    ["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"];
+
 /// Where processes of one test keep everything; queues are removed when it is dropped, so
 /// processes must be dropped before it: declare them after it.
 pub struct Installation {
@@ -39,11 +43,20 @@ impl Installation {
         Self::start_on(&amqp_url(), claim_length).await
     }
 
+    /// The same over a Redis that syncs each write before it answers.
+    pub async fn start_synced(amqp: &str, claim_length: &'static str) -> Self {
+        Self::start_over(PrivateRedis::start(&SYNCED).await, amqp, claim_length).await
+    }
+
     /// The same with a broker that is named.
     pub async fn start_on(amqp: &str, claim_length: &'static str) -> Self {
+        Self::start_over(PrivateRedis::start(&DURABLE).await, amqp, claim_length).await
+    }
+
+    async fn start_over(redis: PrivateRedis, amqp: &str, claim_length: &'static str) -> Self {
         let mut own = Self {
             directory: tempfile::tempdir().unwrap(),
-            redis: PrivateRedis::start(&DURABLE).await,
+            redis,
             place: Place::new(),
             port: free_port(),
             token: String::new(),

@@ -81,7 +81,8 @@ impl Place {
             let name = format!("{}.{name}", self.prefix);
             let _ = channel.queue_delete(name.as_str().into(), Default::default()).await;
         }
-        for name in [self.prefix.clone(), format!("{}.dead", self.prefix)] {
+        for suffix in ["", ".dead", ".control"] {
+            let name = format!("{}{suffix}", self.prefix);
             let _ = channel.exchange_delete(name.as_str().into(), Default::default()).await;
         }
     }

@@ -1,5 +1,7 @@
 //! Answers to holds.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -8,15 +10,17 @@ use standfast_domain::decide::Command;
 use standfast_domain::hold::Answer;
 use standfast_domain::ids::StepId;
 use standfast_domain::json::{DEPTH_MAX, check_value};
-use standfast_domain::record::{Key, Payload, Record};
+use standfast_domain::record::{Header, Key, Payload, Record, Status, StepState as Stored};
 use standfast_domain::refusal::Refusal;
+use standfast_domain::rights::Right;
 use standfast_engine::EngineError;
 use standfast_protocol::holds::{AnswerRequest, Answered};
 use standfast_protocol::limits::REQUEST_BYTES_MAX;
 use standfast_protocol::paths;
 use standfast_protocol::problem::ProblemKind;
+use standfast_protocol::steps::StepState;
 
-use crate::auth::Caller;
+use crate::auth::{Caller, On, needs};
 use crate::extract::{self, Place, bad_parameter};
 use crate::present::text::names;
 use crate::problems::Fail;
@@ -30,18 +34,17 @@ use crate::{Api, present};
     responses((status = 200, body = Answered)))]
 pub(crate) async fn to_task(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, caller, .. }: On<needs::View>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answered>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
-    caller.demand_act(&base.meta)?;
-    let request = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     let step = match base.gate.holds.is_empty() {
-        true => only_hold(&api, &base).await?,
-        false => None,
+        true => only_hold(&api, &base).await,
+        false => Ok(None),
     };
+    demand_answer(&api, &caller, &base, step.as_ref().ok().and_then(Option::as_ref)).await?;
+    let request = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
+    let step = step?;
     answer(&api, &caller, &base, step, request).await
 }
 
@@ -54,16 +57,38 @@ pub(crate) async fn to_task(
     responses((status = 200, body = Answered)))]
 pub(crate) async fn to_step(
     State(api): State<Api>,
-    caller: Caller,
+    On { base, caller, .. }: On<needs::View>,
     place: Place,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answered>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
-    caller.demand_act(&base.meta)?;
-    let request = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     let step = place.step()?;
+    demand_answer(&api, &caller, &base, Some(&step)).await?;
+    let request = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     answer(&api, &caller, &base, Some(step), request).await
+}
+
+/// Demands the right that answering what holds the step, or the task itself, needs. Without a
+/// hold it is the one that most answers need.
+async fn demand_answer(
+    api: &Api,
+    caller: &Caller,
+    base: &Base,
+    step: Option<&StepId>,
+) -> Result<(), Fail> {
+    let reason = match step {
+        None => base.gate.holds.first().map(|hold| hold.reason),
+        Some(step) => {
+            let key = Key::Step(step.clone());
+            match reads::of_task(api.engine(), &base.task, vec![key.clone()]).await?.remove(&key) {
+                Some(Record::Step(Stored { status: Status::Held { hold }, .. })) => {
+                    Some(hold.reason)
+                }
+                _ => None,
+            }
+        }
+    };
+    caller.demand_on(reason.map_or(Right::Answer, Right::to_answer), base)
 }
 
 /// Finds the step that must be meant: the only one that is held. Several must be told apart.
@@ -73,7 +98,7 @@ async fn only_hold(api: &Api, base: &Base) -> Result<Option<StepId>, Fail> {
     let held: Vec<&StepId> = survey
         .live
         .iter()
-        .filter(|live| present::step::open_hold(&phase, live.finally, &live.state).is_some())
+        .filter(|live| present::step::open_hold(&phase, live.part, &live.state).is_some())
         .map(|live| &live.step)
         .collect();
     match held[..] {
@@ -133,19 +158,7 @@ async fn answer(
     let Some(Some(Record::Header(header))) = done.records.remove(&Key::Header) else {
         return Err(Fail::internal(&"an answer gave no header"));
     };
-    let step_state = match &step {
-        Some(step) => {
-            let finally = base.meta.finally.contains(step);
-            let claimed = matches!(done.records.remove(&Key::Claim(step.clone())), Some(Some(_)));
-            match done.records.remove(&Key::Step(step.clone())) {
-                Some(Some(Record::Step(state))) => {
-                    Some(present::step::state(&header.phase, finally, &state, claimed))
-                }
-                _ => None,
-            }
-        }
-        None => None,
-    };
+    let step_state = step.as_ref().and_then(|step| step_state(base, &header, step, &done.records));
     Ok(Json(Answered {
         task: base.task.to_string(),
         step: step.as_ref().map(StepId::to_string),
@@ -153,4 +166,18 @@ async fn answer(
         state: present::task::state(header.state),
         step_state,
     }))
+}
+
+/// Says where a step stands after a command that gave its records.
+pub(crate) fn step_state(
+    base: &Base,
+    header: &Header,
+    step: &StepId,
+    records: &BTreeMap<Key, Option<Record>>,
+) -> Option<StepState> {
+    let claimed = matches!(records.get(&Key::Claim(step.clone())), Some(Some(_)));
+    let Some(Some(Record::Step(state))) = records.get(&Key::Step(step.clone())) else {
+        return None;
+    };
+    Some(present::step::state(&header.phase, base.meta.part(step), state, claimed))
 }

@@ -10,12 +10,13 @@ use serde::Deserialize;
 use standfast_domain::ids::{StepId, TaskId};
 use standfast_domain::outcome::Artifact;
 use standfast_domain::record::{Key, Record};
+use standfast_domain::rights::Right;
 use standfast_protocol::artifacts::{ArtifactPage, ArtifactView};
 use standfast_protocol::headers::OCTETS;
 use standfast_protocol::paths;
 use utoipa::IntoParams;
 
-use crate::auth::Caller;
+use crate::auth::{AnyToken, Caller, On, needs};
 use crate::extract::{self, Place};
 use crate::problems::Fail;
 use crate::reads::{self, Base};
@@ -27,10 +28,8 @@ use crate::{Api, present};
     responses((status = 200, body = ArtifactPage)))]
 pub(crate) async fn list(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, .. }: On<needs::View>,
 ) -> Result<Json<ArtifactPage>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let mut artifacts = all(&api, &base).await?;
     artifacts.sort_by(|a, b| (&a.step, &a.name).cmp(&(&b.step, &b.name)));
     Ok(Json(ArtifactPage { artifacts }))
@@ -80,18 +79,18 @@ pub(crate) struct DownloadQuery {
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream")))]
 pub(crate) async fn download(
     State(api): State<Api>,
-    caller: Caller,
+    AnyToken(caller): AnyToken,
     place: Place,
     uri: Uri,
 ) -> Result<Response, Fail> {
     let query: DownloadQuery = extract::query(&uri)?;
     let (task, step) = (place.task()?, place.step()?);
     match &query.reader {
-        Some(reader) if caller.demand_worker().is_ok() => {
+        Some(reader) if caller.identity.has(Right::Work) => {
             demand_input(&api, &caller, &task, &step, reader).await?;
         }
         Some(_) | None => {
-            reads::visible(&api, &caller, task.clone()).await?;
+            On::<needs::View>::find(&api, caller, task.clone()).await?;
         }
     }
     let key = Key::Artifacts(step.clone());

@@ -1,19 +1,30 @@
 //! Who may ask for what.
+//!
+//! A route learns who asks by one of two extractors, each of which demands a right: [`By`] for
+//! what the installation as a whole allows, and [`On`] for one task, which it loads with its
+//! people. There is no other way to a task's records, so that no route can forget to ask.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts as Head;
-use standfast_domain::ids::Principal;
+use standfast_domain::ids::{HandlerName, Principal, Queue, TaskId};
 use standfast_domain::record::Meta;
-use standfast_engine::tokens::{Identity, Role};
+use standfast_domain::rights::{People, Right};
+use standfast_engine::tokens::{Credential, Identity};
+use standfast_protocol::problem::Fault;
 
 use crate::Api;
+use crate::extract::Place;
 use crate::problems::Fail;
+use crate::reads::{self, Base};
 
 /// How callers are known.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// One token that the process made itself: the embedded mode, where whoever can read the
-    /// endpoint's file is the person.
+    /// endpoint's file is the person, and may act for another.
     Fixed {
         /// SHA-256 of the token, in hex.
         token_sha256: String,
@@ -28,151 +39,192 @@ pub enum Access {
     },
 }
 
+/// The rights that routes name, as types.
+pub(crate) mod needs {
+    use standfast_domain::rights::Right;
+
+    /// A right that a route needs.
+    pub(crate) trait Need: Send {
+        const RIGHT: Right;
+    }
+
+    macro_rules! need {
+        ($($right:ident),*) => {
+            $(
+                #[derive(Debug)]
+                pub(crate) struct $right;
+
+                impl Need for $right {
+                    const RIGHT: Right = Right::$right;
+                }
+            )*
+        };
+    }
+
+    need!(View, HandOver, Operate, Stop, Submit, List, Work, Administer);
+}
+
 /// Who asks.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller(pub Identity);
-
-impl FromRequestParts<Api> for Caller {
-    type Rejection = Fail;
-
-    async fn from_request_parts(head: &mut Head, _: &Api) -> Result<Self, Fail> {
-        let caller = head.extensions.get::<Self>().cloned();
-        caller.ok_or_else(|| Fail::internal(&"a route without its guard"))
-    }
+pub(crate) struct Caller {
+    pub identity: Identity,
+    /// The token by which; none for an api of one's own.
+    pub credential: Option<Credential>,
 }
 
 impl Caller {
     pub fn principal(&self) -> &Principal {
-        &self.0.principal
+        &self.identity.principal
     }
 
     pub fn is_admin(&self) -> bool {
-        self.0.role == Role::Admin
+        self.identity.is_admin()
     }
 
-    /// True if the caller may see the task.
+    /// True if the caller may see a task.
     pub fn may_see(&self, meta: &Meta) -> bool {
-        let me = self.principal();
-        match self.0.role {
-            Role::Admin => true,
-            Role::Worker => false,
-            Role::Publisher => {
-                self.may_act(meta) || meta.submitted_by == *me || meta.viewers.contains(me)
-            }
-        }
+        self.identity.may(Right::View, &People::of(&meta.owner, meta))
     }
 
-    fn may_act(&self, meta: &Meta) -> bool {
-        let me = self.principal();
-        match self.0.role {
-            Role::Admin => true,
-            Role::Worker => false,
-            Role::Publisher => meta.owner == *me || meta.operators.contains(me),
-        }
-    }
-
-    /// Demands the right to act on a task that the caller may see.
-    pub fn demand_act(&self, meta: &Meta) -> Result<(), Fail> {
-        if self.may_act(meta) {
+    /// Demands a right of the installation.
+    pub fn demand(&self, right: Right) -> Result<(), Fail> {
+        if self.identity.has(right) {
             return Ok(());
         }
-        let mut needed = vec![meta.owner.to_string()];
-        needed.extend(meta.operators.iter().map(Principal::to_string));
-        Err(Fail::forbidden(&format!("the owner, an operator or an admin: {}", needed.join(", "))))
+        let roles: Vec<String> = right.roles().iter().map(|role| format!("`{role}`")).collect();
+        let detail = format!("this needs the right `{right}`: a token of role {}", or(&roles));
+        Err(Fail::forbidden(right, detail))
     }
 
-    /// Demands the right to submit and list.
-    pub fn demand_publisher(&self) -> Result<(), Fail> {
-        match self.0.role {
-            Role::Admin | Role::Publisher => Ok(()),
-            Role::Worker => Err(Fail::forbidden("a token of the role `publisher` or `admin`")),
+    /// Demands a right on a task that the caller may see.
+    pub fn demand_on(&self, right: Right, base: &Base) -> Result<(), Fail> {
+        let people = People::of(&base.meta.owner, &base.meta);
+        if self.identity.may(right, &people) {
+            return Ok(());
         }
+        let parts: Vec<String> =
+            right.parts().iter().map(|part| part.as_str().to_owned()).collect();
+        let names: Vec<String> =
+            people.who_may(right).into_iter().map(Principal::to_string).collect();
+        let (parts, names) = (or(&parts), names.join(", "));
+        let detail = format!("this needs the right `{right}` on the task: {parts} ({names})");
+        Err(Fail::forbidden(right, format!("{detail}, or an admin")).about(&base.task))
     }
 
-    /// Demands the right to work.
-    pub fn demand_worker(&self) -> Result<(), Fail> {
-        match self.0.role {
-            Role::Admin | Role::Worker => Ok(()),
-            Role::Publisher => Err(Fail::forbidden("a token of the role `worker` or `admin`")),
-        }
-    }
-
-    /// Demands the right to name somebody else as owner.
-    pub fn demand_owner(&self, owner: Option<&Principal>) -> Result<(), Fail> {
-        match owner {
-            Some(owner) if !self.0.may_name_owner(Some(owner)) => {
-                Err(Fail::forbidden(&format!("an admin, or without `owner: {owner}`")))
+    /// Demands that a worker's queues and handlers are within its ceiling; all faults at once.
+    pub fn demand_within(
+        &self,
+        queues: &[(String, &Queue)],
+        handlers: &[(String, &HandlerName)],
+    ) -> Result<(), Fail> {
+        let ceiling = &self.identity.ceiling;
+        let mut errors = Vec::new();
+        let mut beyond = |pointer: &String, what: &str, name: &str| {
+            let message = format!("your token does not allow {what} `{name}`");
+            errors.push(Fault { pointer: pointer.clone(), message });
+        };
+        for (pointer, queue) in queues {
+            if ceiling.queues.as_ref().is_some_and(|allowed| !allowed.contains(queue)) {
+                beyond(pointer, "queue", queue.as_str());
             }
-            Some(_) | None => Ok(()),
         }
+        for (pointer, handler) in handlers {
+            if ceiling.handlers.as_ref().is_some_and(|allowed| !allowed.contains(handler)) {
+                beyond(pointer, "handler", handler.as_str());
+            }
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let each = errors.iter().map(|fault| format!("{}: {}", fault.pointer, fault.message));
+        let detail = each.collect::<Vec<_>>().join("; ");
+        Err(Fail::forbidden(Right::Work, detail).with_errors(errors))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
+fn or(words: &[String]) -> String {
+    words.join(" or ")
+}
 
-    use serde_json::Value;
-    use standfast_domain::ids::Kind;
-    use standfast_domain::time::{Span, Time};
+/// Who asks, whatever its token allows. For the few routes whose right depends on the request.
+pub(crate) struct AnyToken(pub Caller);
 
-    use super::*;
+impl FromRequestParts<Api> for AnyToken {
+    type Rejection = Fail;
 
-    fn who(text: &str) -> Principal {
-        Principal::new(text).unwrap()
+    async fn from_request_parts(head: &mut Head, _: &Api) -> Result<Self, Fail> {
+        let caller = head.extensions.get::<Caller>().cloned();
+        caller.map(Self).ok_or_else(|| Fail::internal(&"a route without its guard"))
     }
+}
 
-    fn caller(text: &str, role: Role) -> Caller {
-        Caller(Identity { principal: who(text), role })
+/// Who asks, and has the right `R` in the installation.
+pub(crate) struct By<R> {
+    caller: Caller,
+    right: PhantomData<fn() -> R>,
+}
+
+impl<R> Deref for By<R> {
+    type Target = Caller;
+
+    fn deref(&self) -> &Caller {
+        &self.caller
     }
+}
 
-    pub(crate) fn meta() -> Meta {
-        Meta {
-            kind: Kind::new("k").unwrap(),
-            goal: String::new(),
-            input: Value::Null,
-            owner: who("user:owner"),
-            submitted_by: who("service:shop"),
-            viewers: vec![who("user:viewer")],
-            operators: vec![who("user:operator")],
-            labels: BTreeMap::new(),
-            idempotency_key: None,
-            created_at: Time(0),
-            plan_dir: None,
-            complete_when: None,
-            artifacts: Vec::new(),
-            deadline: None,
-            retention: Span(0),
-            finally: Vec::new(),
-            traceparent: None,
+impl<R: needs::Need> FromRequestParts<Api> for By<R> {
+    type Rejection = Fail;
+
+    async fn from_request_parts(head: &mut Head, api: &Api) -> Result<Self, Fail> {
+        let AnyToken(caller) = AnyToken::from_request_parts(head, api).await?;
+        caller.demand(R::RIGHT)?;
+        Ok(Self { caller, right: PhantomData })
+    }
+}
+
+/// The task of the path, and who asks and has the right `R` on it. To those who may not see it
+/// the task does not exist.
+pub(crate) struct On<R> {
+    pub base: Base,
+    pub caller: Caller,
+    right: PhantomData<fn() -> R>,
+}
+
+impl<R: needs::Need> FromRequestParts<Api> for On<R> {
+    type Rejection = Fail;
+
+    async fn from_request_parts(head: &mut Head, api: &Api) -> Result<Self, Fail> {
+        let AnyToken(caller) = AnyToken::from_request_parts(head, api).await?;
+        let task = Place::from_request_parts(head, api).await?.task()?;
+        Self::find(api, caller, task).await
+    }
+}
+
+impl<R: needs::Need> On<R> {
+    /// Loads a task for a caller.
+    pub async fn find(api: &Api, caller: Caller, task: TaskId) -> Result<Self, Fail> {
+        let missing = || Fail::not_found(format!("failed to find task {task}"));
+        let base = reads::find(api, &task).await?.ok_or_else(missing)?;
+        if !caller.may_see(&base.meta) {
+            return Err(missing().hidden(Right::View).about(&task));
         }
+        caller.demand_on(R::RIGHT, &base)?;
+        Ok(Self { base, caller, right: PhantomData })
     }
+}
 
-    #[test]
-    fn rights_follow_the_table() {
-        let meta = meta();
-        for (name, role, sees, acts) in [
-            ("user:owner", Role::Publisher, true, true),
-            ("user:operator", Role::Publisher, true, true),
-            ("user:viewer", Role::Publisher, true, false),
-            ("service:shop", Role::Publisher, true, false),
-            ("user:other", Role::Publisher, false, false),
-            ("user:other", Role::Admin, true, true),
-            ("user:owner", Role::Worker, false, false),
-        ] {
-            let caller = caller(name, role);
-            assert_eq!(caller.may_see(&meta), sees, "{name} {role:?} sees");
-            assert_eq!(caller.demand_act(&meta).is_ok(), acts, "{name} {role:?} acts");
-        }
-    }
-
-    #[test]
-    fn only_an_admin_names_another_owner() {
-        let (me, other) = (who("user:me"), who("user:other"));
-        let publisher = caller("user:me", Role::Publisher);
-        assert!(publisher.demand_owner(None).is_ok());
-        assert!(publisher.demand_owner(Some(&me)).is_ok());
-        assert!(publisher.demand_owner(Some(&other)).is_err());
-        assert!(caller("user:me", Role::Admin).demand_owner(Some(&other)).is_ok());
-    }
+/// Says whether a request that goes on for long may do so: its token still holds, and its task
+/// is still to be seen. A caller learns of neither but by the end of the connection.
+pub(crate) async fn still_sees(api: &Api, caller: &Caller, task: &TaskId) -> Result<bool, Fail> {
+    let caller = match &caller.credential {
+        None => caller.clone(),
+        Some(credential) => match api.tokens().still(credential).await? {
+            Some(credential) => {
+                Caller { identity: credential.identity.clone(), credential: Some(credential) }
+            }
+            None => return Ok(false),
+        },
+    };
+    let base = reads::find(api, task).await?;
+    Ok(base.is_none_or(|base| caller.may_see(&base.meta))) // one that was removed has ended
 }

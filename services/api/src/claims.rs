@@ -16,7 +16,7 @@ use serde_json::Value;
 use standfast_domain::ids::{HandlerName, Queue, StepId, TaskId, WorkerId};
 use standfast_domain::outcome::FailureClass as Class;
 use standfast_domain::plan::Uses;
-use standfast_domain::record::{Key, Record, StepState as Stored};
+use standfast_domain::record::{Key, Part, Record, StepState as Stored};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{Span, Time};
 use standfast_domain::view::Attempt;
@@ -30,12 +30,12 @@ use standfast_protocol::limits::{COMPLETE_BYTES_MAX, REQUEST_BYTES_MAX};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::steps::StepState;
 
-use crate::auth::Caller;
+use crate::auth::{By, Caller, needs};
 use crate::extract::{self, Place};
 use crate::problems::Fail;
 use crate::tasks::check_note;
 use crate::waits::Wait;
-use crate::workers::Names;
+use crate::workers::{Names, placed};
 use crate::{Api, effects, present, puts, reads};
 
 /// Ready steps that are read at a time.
@@ -59,11 +59,10 @@ struct Asking {
     responses((status = 200, body = Claim), (status = 204, description = "nothing to claim")))]
 pub(crate) async fn claim(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Work>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Fail> {
-    caller.demand_worker()?;
     let request: ClaimRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     let longest = extract::wait(Some(request.wait_ms))?;
     let mut names = Names::default();
@@ -77,10 +76,11 @@ pub(crate) async fn claim(
     });
     let (Some(worker), Some(queue)) = (worker, queue) else { return Err(names.into_fail()) };
     names.check()?;
+    caller.demand_within(&[("/queue".to_owned(), &queue)], &placed("/handlers", &handlers))?;
     let asking = Asking { worker, queue, handlers: handlers.into_iter().collect() };
     let claimed = match named {
         Some((Some(task), Some(step), attempt)) => {
-            one(&api, &caller, &asking, (task, step), Some(attempt)).await?
+            named_one(&api, &caller, &asking, (task, step), attempt).await?
         }
         Some(_) => return Err(names.into_fail()),
         None => next(&api, &caller, &asking, longest).await?,
@@ -89,6 +89,24 @@ pub(crate) async fn claim(
         Some(claimed) => Ok(Json(shown(claimed, api.engine().now().await?)).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
+}
+
+/// Claims the step that a message named, if its queue is one that the worker may take from.
+async fn named_one(
+    api: &Api,
+    caller: &Caller,
+    asking: &Asking,
+    (task, step): (TaskId, StepId),
+    attempt: u32,
+) -> Result<Option<Claimed>, Fail> {
+    if let Some(allowed) = &caller.identity.ceiling.queues {
+        let key = Key::Definition(step.clone());
+        match reads::of_task(api.engine(), &task, vec![key.clone()]).await?.remove(&key) {
+            Some(Record::Definition(found)) if allowed.contains(&found.plan.queue) => {}
+            Some(_) | None => return Ok(None),
+        }
+    }
+    one(api, caller, asking, (task, step), Some(attempt)).await
 }
 
 /// Claims one step; nothing if it cannot be claimed now, whatever the reason.
@@ -248,7 +266,6 @@ pub(crate) async fn fence(
     place: &Place,
     (worker, attempt, epoch): (&str, u32, u32),
 ) -> Result<(TaskId, Attempt), Fail> {
-    caller.demand_worker()?;
     let (task, step) = (place.task()?, place.step()?);
     let fenced = || Refusal::Fenced { step: step.clone(), attempt };
     let worker = WorkerId::new(worker).map_err(|_| fenced())?;
@@ -273,12 +290,11 @@ pub(crate) async fn fence(
     responses((status = 200, body = HeartbeatAnswer)))]
 pub(crate) async fn heartbeat(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Work>,
     place: Place,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<HeartbeatAnswer>, Fail> {
-    caller.demand_worker()?;
     let beat: Heartbeat = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     let holder = (beat.worker.as_str(), beat.attempt, beat.epoch);
     let (task, at) = fence(&api, &caller, &place, holder).await?;
@@ -309,12 +325,11 @@ pub(crate) fn known<T>(place: &Place, result: Result<T, EngineError>) -> Result<
     responses((status = 200, body = Settled)))]
 pub(crate) async fn complete(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Work>,
     place: Place,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Settled>, Fail> {
-    caller.demand_worker()?;
     let request: Complete = extract::json(&headers, body, COMPLETE_BYTES_MAX).await?;
     let holder = (request.worker.as_str(), request.attempt, request.epoch);
     let (task, at) = fence(&api, &caller, &place, holder).await?;
@@ -359,12 +374,11 @@ async fn report(api: &Api, task: &TaskId, at: &Attempt, outcome: Outcome) -> Res
     responses((status = 200, body = Settled)))]
 pub(crate) async fn hand_back(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Work>,
     place: Place,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Settled>, Fail> {
-    caller.demand_worker()?;
     let request: HandBack = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     let holder = (request.worker.as_str(), request.attempt, request.epoch);
     let (task, at) = fence(&api, &caller, &place, holder).await?;
@@ -390,18 +404,16 @@ pub(crate) async fn settled(
     ];
     let mut found = reads::of_task(api.engine(), task, keys).await?;
     let claimed = found.remove(&Key::Claim(step.clone())).is_some();
-    let (finally, needs) = match found.remove(&Key::Definition(step.clone())) {
-        Some(Record::Definition(definition)) => (definition.finally, definition.needs_count),
-        _ => (false, 0),
+    let (part, needs) = match found.remove(&Key::Definition(step.clone())) {
+        Some(Record::Definition(definition)) => (definition.part(), definition.needs_count),
+        _ => (Part::Main, 0),
     };
     let record = match found.remove(&Key::Step(step.clone())) {
         Some(Record::Step(state)) => state,
         _ => Stored::pending(needs),
     };
     let state = match found.remove(&Key::Header) {
-        Some(Record::Header(header)) => {
-            present::step::state(&header.phase, finally, &record, claimed)
-        }
+        Some(Record::Header(header)) => present::step::state(&header.phase, part, &record, claimed),
         _ => StepState::Cancelled, // the task was removed meanwhile
     };
     Ok(Json(Settled { state }))

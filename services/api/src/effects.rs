@@ -13,6 +13,7 @@ use standfast_domain::decide::Speaker;
 use standfast_domain::ids::{TaskId, WorkerId};
 use standfast_domain::record::{EffectClass as Class, Key, NotLanded as How, Record};
 use standfast_domain::refusal::Refusal;
+use standfast_domain::rights::Right;
 use standfast_domain::time::Span;
 use standfast_engine::effects::{DeclaredEffect as Declared, EffectAsk, Intended, Told};
 use standfast_protocol::claims::Settled;
@@ -26,7 +27,7 @@ use standfast_protocol::limits::{
 };
 use standfast_protocol::paths;
 
-use crate::auth::Caller;
+use crate::auth::{By, Caller, needs};
 use crate::claims::{fence, known, settled};
 use crate::extract::{self, Place, bad_parameter};
 use crate::problems::Fail;
@@ -43,16 +44,19 @@ use crate::{Api, reads};
     responses((status = 200, body = IntentAnswer)))]
 pub(crate) async fn intend(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Work>,
     place: Place,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<IntentAnswer>, Fail> {
-    caller.demand_worker()?;
     let request: IntentRequest = extract::json(&headers, body, EFFECT_BYTES_MAX).await?;
     let holder = (request.worker.as_str(), request.attempt, request.epoch);
     let (task, at) = fence(&api, &caller, &place, holder).await?;
     let ask = asked(place.name(), request)?;
+    if caller.identity.ceiling.effects.as_ref().is_some_and(|set| !set.contains(&ask.class)) {
+        let detail = format!("your token does not allow effects that are `{}`", ask.class);
+        return Err(Fail::forbidden(Right::Work, detail).about(&task));
+    }
     let actor = caller.principal().clone();
     let intended = known(&place, api.claims().intend(&task, at, ask, actor).await)?;
     Ok(Json(match intended {
@@ -74,12 +78,11 @@ pub(crate) async fn intend(
     responses((status = 200, body = Settled)))]
 pub(crate) async fn receipt(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Work>,
     place: Place,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Settled>, Fail> {
-    caller.demand_worker()?;
     let request: ReceiptRequest = extract::json(&headers, body, EFFECT_BYTES_MAX).await?;
     extract::check_depth(&request.receipt, "/receipt")?;
     let holder = (request.worker.as_str(), request.attempt, request.epoch);
@@ -101,12 +104,11 @@ pub(crate) async fn receipt(
     responses((status = 200, body = Settled)))]
 pub(crate) async fn not_landed(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Work>,
     place: Place,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Settled>, Fail> {
-    caller.demand_worker()?;
     let request: NotLandedRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     let holder = (request.worker.as_str(), request.attempt, request.epoch);
     let (task, by) = speaker(&api, &caller, &place, holder).await?;

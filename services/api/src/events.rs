@@ -26,14 +26,16 @@ use standfast_protocol::events::{
 use standfast_protocol::headers::{EVENT_STREAM, LAST_EVENT_ID};
 use standfast_protocol::paths;
 
-use crate::auth::Caller;
-use crate::extract::{self, Place};
+use crate::auth::{Caller, On, needs, still_sees};
+use crate::extract;
 use crate::problems::Fail;
 use crate::waits::Wait;
 use crate::{Api, present, reads};
 
 /// Events that a stream reads at a time.
 const READ_AT_ONCE: usize = 200;
+/// How long a stream goes on before it is looked whether its caller may still see the task.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a client should wait before it comes back.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -49,13 +51,11 @@ const RETRY: Duration = Duration::from_secs(2);
     ))]
 pub(crate) async fn events(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, caller, .. }: On<needs::View>,
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Fail> {
     let query: EventQuery = extract::query(&uri)?;
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let last = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or("?"));
     let after = match last.or(query.after.as_deref()) {
         Some(text) => read_cursor(base.task.as_str(), text).ok_or_else(Fail::bad_cursor)?,
@@ -67,7 +67,7 @@ pub(crate) async fn events(
     if wants_stream(&headers) {
         let wait = Wait::begin(&api, None)?;
         let reader = Reader { api, task: base.task, next: after };
-        return Ok(stream_of(reader, wait).into_response());
+        return Ok(stream_of(reader, wait, caller).into_response());
     }
     let limit = extract::page_limit(query.limit)?;
     let longest = extract::wait(query.wait_ms)?;
@@ -170,13 +170,22 @@ async fn page(
 struct Telling {
     reader: Reader,
     wait: Wait,
+    caller: Caller,
+    /// When it was last looked whether the caller may still see the task.
+    looked: Duration,
     ready: VecDeque<Message>,
     ended: bool,
 }
 
-fn stream_of(reader: Reader, wait: Wait) -> Sse<impl Stream<Item = Result<Message, Infallible>>> {
+fn stream_of(
+    reader: Reader,
+    wait: Wait,
+    caller: Caller,
+) -> Sse<impl Stream<Item = Result<Message, Infallible>>> {
     let hello = Message::default().retry(RETRY).comment("events of one task, in order");
-    let state = Telling { reader, wait, ready: VecDeque::from([hello]), ended: false };
+    let looked = reader.api.engine().clock().monotonic();
+    let ready = VecDeque::from([hello]);
+    let state = Telling { reader, wait, caller, looked, ready, ended: false };
     let messages = stream::unfold(state, |mut state| async move {
         loop {
             if let Some(message) = state.ready.pop_front() {
@@ -197,6 +206,9 @@ impl Telling {
     async fn fill(&mut self) -> bool {
         let api = self.reader.api.clone();
         loop {
+            if !self.may_go_on(&api).await {
+                return false;
+            }
             match self.reader.look(READ_AT_ONCE).await {
                 Ok(Look::Events(events)) => {
                     self.take(&events);
@@ -217,6 +229,17 @@ impl Telling {
                 return false;
             }
         }
+    }
+
+    /// Looks every few seconds whether the caller may still see the task: a token is revoked or
+    /// expires, a task changes hands.
+    async fn may_go_on(&mut self, api: &Api) -> bool {
+        let now = api.engine().clock().monotonic();
+        if now.saturating_sub(self.looked) < LOOK_AGAIN {
+            return true;
+        }
+        self.looked = now;
+        still_sees(api, &self.caller, &self.reader.task).await.unwrap_or(false)
     }
 
     fn take(&mut self, events: &[Event]) {

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::Json;
 use axum::extract::State;
 use standfast_domain::ids::StepId;
-use standfast_domain::record::{Definition, EffectClass, Key, Record};
+use standfast_domain::record::{Definition, EffectClass, Key, Record, StopMode as Mode};
+use standfast_domain::refusal::Refusal;
+use standfast_engine::EngineError;
 use standfast_protocol::explain::Explain;
 use standfast_protocol::paths;
 
-use crate::auth::Caller;
-use crate::extract::Place;
-use crate::present::explain::{Facts, explain as answer};
+use crate::auth::{On, needs};
+use crate::present::explain::{Facts, Stopping, explain as answer};
 use crate::problems::Fail;
 use crate::reads::{self, Survey};
 use crate::{Api, artifacts, task_effects};
@@ -29,11 +30,9 @@ const AHEAD_MAX: usize = 8;
     responses((status = 200, body = Explain)))]
 pub(crate) async fn explain(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    on: On<needs::View>,
 ) -> Result<Json<Explain>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
-    let survey = reads::survey_one(api.engine(), base).await?;
+    let survey = reads::survey_one(api.engine(), on.base).await?;
     let definitions = definitions(&api, &survey).await?;
     let artifacts = artifacts::all(&api, &survey.base).await?;
     let pending = first_pending(&api, &survey).await?;
@@ -44,17 +43,34 @@ pub(crate) async fn explain(
     let outside = task_effects::outside(&api, &survey.base).await?;
     let staged_among = pending.len().min(STAGED_AMONG_MAX);
     let staged = declaring(&api, &survey, &pending[..staged_among]).await?;
+    let stopping = stopping(&api, &survey).await?;
     let facts = Facts {
         survey: &survey,
         definitions: &definitions,
         artifacts: &artifacts,
-        pending: &pending,
         workers: &workers,
         outside: &outside,
         staged: &staged,
         staged_among,
+        stopping: &stopping,
     };
     Ok(Json(answer(&facts)))
+}
+
+/// Finds out what a stop would do, or what it has come to.
+async fn stopping(api: &Api, survey: &Survey) -> Result<Stopping, Fail> {
+    let task = &survey.base.task;
+    // `halt` first: it is what `stop` does unless told otherwise.
+    match api.engine().stop_plans(task, &[Mode::Halt, Mode::Drain, Mode::Undo]).await {
+        Ok(plans) => Ok(Stopping::Planned(plans)),
+        Err(EngineError::Refused(Refusal::Stopped)) => {
+            Ok(Stopping::Stopped(Box::new(api.engine().settlement(task).await?)))
+        }
+        Err(EngineError::Refused(Refusal::EndDecided(_) | Refusal::Ended(_))) => {
+            Ok(Stopping::Decided)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Reads the definitions of the current steps and of what follows on them, wave by wave.

@@ -57,6 +57,13 @@ impl Place {
             .map_err(|fault| Fail::not_found(format!("failed to find the step: {fault}")))
     }
 
+    /// Gives the number of an attempt.
+    pub fn attempt(&self) -> Result<u32, Fail> {
+        let text = self.text(&["attempt"]);
+        let number = text.parse().ok().filter(|number| *number > 0);
+        number.ok_or_else(|| Fail::not_found(format!("failed to find attempt `{text}`")))
+    }
+
     /// Gives the name of an artifact, as it came.
     pub fn name(&self) -> &str {
         self.text(&["name"])

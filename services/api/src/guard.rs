@@ -12,12 +12,14 @@ use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::request::Parts as Head;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
-use standfast_domain::ids::Principal;
-use standfast_engine::tokens::{Identity, Role, sha256_hex};
+use standfast_domain::ids::{Principal, TaskId};
+use standfast_engine::refusals::RefusedCommand;
+use standfast_engine::tokens::{Identity, Known, sha256_hex};
+use standfast_protocol::headers::AS;
 use standfast_protocol::paths;
 use standfast_protocol::problem::ProblemKind;
 use subtle::ConstantTimeEq;
@@ -25,6 +27,7 @@ use subtle::ConstantTimeEq;
 use crate::Api;
 use crate::admin::READY;
 use crate::auth::{Access, Caller};
+use crate::extract::bad_parameter;
 use crate::problems::{Fail, Refused};
 
 /// Paths that give away nothing and need no token.
@@ -42,24 +45,44 @@ pub(crate) async fn guard(State(api): State<Api>, request: Request, next: Next) 
         false => admit(&api, &head).await.map(Some),
     };
     let mut response = match admitted {
-        Ok(identity) => {
-            if let Some(identity) = identity {
-                actor = identity.principal.to_string();
-                head.extensions.insert(Caller(identity));
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                actor = caller.principal().to_string();
+                head.extensions.insert(caller);
             }
             run(next, Request::from_parts(head, body)).await
         }
         Err(fail) => fail.into_response(),
     };
-    if !is_safe(&method)
-        && let Some(refused) = response.extensions().get::<Refused>()
-    {
-        let status = response.status().as_u16();
-        let Refused { kind, detail } = refused;
-        tracing::info!(actor, %method, path, status, kind, detail, "refused");
+    if let Some(refused) = response.extensions().get::<Refused>() {
+        note(&api, &actor, (&method, &path), response.status(), refused);
     }
     harden(response.headers_mut());
     response
+}
+
+/// Logs what was refused: want of a right at warn, whatever was asked; else changes alone.
+fn note(
+    api: &Api,
+    actor: &str,
+    (method, path): (&Method, &str),
+    status: StatusCode,
+    refused: &Refused,
+) {
+    let Refused { kind, detail, right, task } = refused;
+    let right = match right {
+        Some(right) => Some(right.as_str()),
+        None => (status == StatusCode::UNAUTHORIZED).then_some("token"),
+    };
+    if let Some(right) = right {
+        let task = task.as_ref().map(TaskId::as_str);
+        let command = format!("{method} {path}");
+        let refused = RefusedCommand { principal: actor, right, task, command: &command };
+        api.tokens().note_refused(&refused);
+    } else if !is_safe(method) {
+        let status = status.as_u16();
+        tracing::info!(actor, %method, path, status, kind, detail, "refused");
+    }
 }
 
 /// Runs the handler; a panic in it becomes an answer.
@@ -87,7 +110,7 @@ fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-async fn admit(api: &Api, head: &Head) -> Result<Identity, Fail> {
+async fn admit(api: &Api, head: &Head) -> Result<Caller, Fail> {
     let host = host(head)?;
     let own = &api.settings().public_hosts;
     if !own.is_empty() && !is_loopback(host) && !own.iter().any(|name| is_named(host, name)) {
@@ -97,26 +120,62 @@ async fn admit(api: &Api, head: &Head) -> Result<Identity, Fail> {
         check_origin(&head.headers, host)?;
     }
     let secret = bearer(&head.headers)?;
-    let identity = match (&api.settings().access, secret) {
+    let another = another(&head.headers)?;
+    let caller = match (&api.settings().access, secret) {
         (Access::Fixed { token_sha256, identity }, Some(secret)) => {
             let same = sha256_hex(secret).as_bytes().ct_eq(token_sha256.as_bytes());
-            bool::from(same).then(|| identity.clone())
+            let principal = another.unwrap_or_else(|| identity.principal.clone());
+            let identity = Identity { principal, ..identity.clone() };
+            return match bool::from(same) {
+                true => Ok(Caller { identity, credential: None }),
+                false => Err(unauthorized()),
+            };
         }
         (Access::Fixed { .. }, None) => None,
-        (Access::Tokens { .. }, Some(secret)) => api.tokens().authenticate(secret).await?,
+        (Access::Tokens { .. }, Some(secret)) => match api.tokens().know(secret).await? {
+            Known::Valid(credential) => {
+                let identity = credential.identity.clone();
+                Some(Caller { identity, credential: Some(credential) })
+            }
+            Known::Expired => {
+                let detail = "the token has expired; ask an admin for another";
+                return Err(Fail::new(ProblemKind::Unauthorized, detail));
+            }
+            Known::Unknown => None,
+        },
         (Access::Tokens { open_if_none }, None) => {
             let open = *open_if_none && !api.tokens().any().await?;
             if open && !is_loopback(host) {
                 return Err(bad_host());
             }
-            open.then(|| Identity { principal: Principal::local(), role: Role::Admin })
+            open.then(|| Caller { identity: Identity::local(), credential: None })
         }
     };
-    identity.ok_or_else(|| {
-        let detail = "send `Authorization: Bearer TOKEN`; an admin makes one with \
-                      `standfast token create`";
-        Fail::new(ProblemKind::Unauthorized, detail)
-    })
+    let caller = caller.ok_or_else(unauthorized)?;
+    if another.is_some() {
+        let detail = "acting for another is for the person of the embedded mode; use a token of \
+                      that principal";
+        return Err(Fail::new(ProblemKind::Forbidden, detail));
+    }
+    Ok(caller)
+}
+
+fn unauthorized() -> Fail {
+    let detail = "send `Authorization: Bearer TOKEN`; an admin makes one with \
+                  `standfast token create`";
+    Fail::new(ProblemKind::Unauthorized, detail)
+}
+
+/// Reads for whom the caller wants to act, if not for itself.
+fn another(headers: &HeaderMap) -> Result<Option<Principal>, Fail> {
+    let Some(value) = headers.get(AS) else { return Ok(None) };
+    let principal = Principal::new(value.to_str().unwrap_or(""))
+        .map_err(|fault| bad_parameter(AS, fault.to_string()))?;
+    if principal.is_group() || principal == Principal::system() {
+        let message = format!("`{principal}` never acts by itself");
+        return Err(bad_parameter(AS, message));
+    }
+    Ok(Some(principal))
 }
 
 /// Reads the token; another scheme is not one.

@@ -10,6 +10,8 @@ pub mod auth;
 
 mod answers;
 mod artifacts;
+mod attempts;
+mod bulk_stops;
 mod claims;
 mod cursor;
 mod effects;
@@ -17,6 +19,7 @@ mod events;
 mod explain;
 mod extract;
 mod guard;
+mod hand_over;
 mod list;
 mod logs;
 mod openapi;
@@ -26,8 +29,10 @@ mod puts;
 mod reads;
 mod routes;
 mod steps;
+mod stops;
 mod task_effects;
 mod tasks;
+mod waiting;
 mod waits;
 mod workers;
 

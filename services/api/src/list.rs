@@ -2,9 +2,12 @@
 //!
 //! Each index holds members `TIME|TASK`, the same for a task in every index. A page walks the
 //! shortest index that its filters name, from the cursor towards older tasks, over all
-//! partitions in one call. Entries are hints: each candidate's records are read and all filters
-//! checked again. Members are unique and never change, so a task that exists throughout is
-//! given exactly once, whatever is created, removed or changes in between.
+//! partitions in one call. Whoever is not an admin sees few tasks of many: what it may see stands
+//! in two indexes for each of its names (itself and its groups), `owner:NAME` and `sees:NAME`,
+//! and a page walks those together unless a filter's index is shorter. Entries are hints: each
+//! candidate's records are read and all filters checked again. Members are unique and never
+//! change, so a task that exists throughout is given exactly once, whatever is created, removed
+//! or changes in between.
 //!
 //! ```text
 //! partition 0   9 7 4 2 …     fetched: 9 7        merged, newest first: 9 8 7 6
@@ -17,10 +20,10 @@
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::Uri;
-use serde_json::json;
+use serde_json::{Value, json};
 use standfast_domain::commit::Home;
 use standfast_domain::ids::{Partition, TaskId};
-use standfast_domain::index::{TASKS, parse_task_member, time_key};
+use standfast_domain::index::{TASKS, owner_index, parse_task_member, sees_index, time_key};
 use standfast_domain::record::Key;
 use standfast_domain::time::Time;
 use standfast_engine::ports::{BATCH_MAX, Range};
@@ -28,25 +31,28 @@ use standfast_protocol::paths;
 use standfast_protocol::problem::Fault;
 use standfast_protocol::tasks::{TaskPage, TaskQuery};
 
-use crate::auth::Caller;
+use crate::auth::{By, Caller, needs};
 use crate::cursor::List;
 use crate::problems::Fail;
-use crate::reads::{self, Base};
-use crate::{Api, present};
+use crate::reads::{self, BASE_KEYS, Base};
+use crate::{Api, present, waiting};
 
+/// Ranges that one call reads: with the entries that each gives, some thousands.
+const RANGES_MAX: usize = 256;
 /// Candidates that one page looks at: rare tasks behind a common filter come in short pages.
-const CANDIDATES_MAX: usize = 2_000;
+pub(crate) const CANDIDATES_MAX: usize = 2_000;
 /// Step records that one page reads for counts and holds; a page ends early beyond that.
-const STEPS_MAX: usize = 5_000;
+pub(crate) const STEPS_MAX: usize = 5_000;
 
 /// What is listed.
-struct Filter {
-    query: TaskQuery,
+pub(crate) struct Filter {
+    pub query: TaskQuery,
     /// Members at or below this are older than `created_after`.
-    after: String,
+    pub after: String,
     /// Members at or above this are not older than `created_before`.
-    before: Option<String>,
-    list: List,
+    pub before: Option<String>,
+    /// The list as its cursors know it.
+    pub list: List,
 }
 
 /// Lists tasks that the caller may see, newest first. A page may hold fewer tasks than its
@@ -57,6 +63,9 @@ struct Filter {
         ("kind" = Option<String>, Query, description = "of this kind"),
         ("owner" = Option<String>, Query, description = "of this owner"),
         ("label" = Option<Vec<String>>, Query, description = "`key=value`; may be repeated"),
+        ("waiting" = Option<String>, Query,
+            description = "with an open hold: `any`, or a reason; the longest wait first"),
+        ("older_ms" = Option<u64>, Query, description = "with `waiting`: held at least so long"),
         ("created_after" = Option<String>, Query, description = "accepted at or after this time"),
         ("created_before" = Option<String>, Query, description = "accepted before this time"),
         ("limit" = Option<u32>, Query, description = "tasks a page, 1 to 200"),
@@ -65,24 +74,20 @@ struct Filter {
     responses((status = 200, body = TaskPage)))]
 pub(crate) async fn list(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::List>,
     uri: Uri,
 ) -> Result<Json<TaskPage>, Fail> {
-    caller.demand_publisher()?;
-    let filter = filter(&uri)?;
-    let limit = filter.query.page_limit() as usize;
-    let before = match &filter.query.cursor {
-        Some(cursor) => {
-            let place = filter.list.place(cursor)?;
-            parse_task_member(&place).ok_or_else(Fail::bad_cursor)?;
-            Some(filter.before.iter().cloned().fold(place, String::min))
-        }
-        None => filter.before.clone(),
-    };
-    let index = shortest(&api, &filter.query).await?;
-    let mut page = Page { bases: Vec::new(), cost: 0, limit };
-    let last = fill(&api, &caller, &filter, Walk { index, before }, &mut page).await?;
-    let mut surveys = reads::survey(api.engine(), page.bases).await?;
+    let pairs = Query::<Vec<(String, String)>>::try_from_uri(&uri)
+        .map_err(|rejection| Fail::invalid(rejection.body_text()))?;
+    let query = TaskQuery::from_pairs(pairs.0).map_err(bad_query)?;
+    let (limit, cursor) = (query.page_limit() as usize, query.cursor.clone());
+    let filter = Filter::new(query, &json!("tasks"), "?")?;
+    if filter.query.waiting.is_some() {
+        return Ok(Json(waiting::list(&api, &caller, &filter, limit).await?));
+    }
+    let place = cursor.map(|cursor| filter.list.place(&cursor)).transpose()?;
+    let (bases, last) = page(&api, &caller, &filter, place, limit).await?;
+    let mut surveys = reads::survey(api.engine(), bases).await?;
     reads::find_waits(&api, &mut surveys).await?;
     Ok(Json(TaskPage {
         tasks: surveys.iter().map(present::task::view).collect(),
@@ -90,60 +95,111 @@ pub(crate) async fn list(
     }))
 }
 
-fn filter(uri: &Uri) -> Result<Filter, Fail> {
-    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri)
-        .map_err(|rejection| Fail::invalid(rejection.body_text()))?;
-    let query = TaskQuery::from_pairs(pairs.0).map_err(bad_query)?;
-    let mut faults = Vec::new();
-    let mut bound = |name: &str, text: &Option<String>| match text.as_deref() {
-        None => None,
-        Some(text) => {
-            let time = Time::parse_rfc3339(text);
-            if time.is_none() {
-                let message = "expected a time such as `2026-11-29T16:20:00Z`".to_owned();
-                faults.push(Fault { pointer: format!("?{name}"), message });
+impl Filter {
+    /// Checks what is filtered by; `what` tells the list from others with the same filters, and
+    /// `place` is what names the filters' own names begin with in faults.
+    pub fn new(query: TaskQuery, what: &Value, place: &str) -> Result<Self, Fail> {
+        let mut faults = Vec::new();
+        let mut bound = |name: &str, text: &Option<String>| match text.as_deref() {
+            None => None,
+            Some(text) => {
+                let time = Time::parse_rfc3339(text);
+                if time.is_none() {
+                    let message = "expected a time such as `2026-11-29T16:20:00Z`".to_owned();
+                    faults.push(Fault { pointer: format!("{place}{name}"), message });
+                }
+                time.map(time_key)
             }
-            time.map(time_key)
+        };
+        let after = bound("created_after", &query.created_after).unwrap_or_default();
+        let before = bound("created_before", &query.created_before);
+        if query.older_ms.is_some() && query.waiting.is_none() {
+            let message = "only with `waiting`".to_owned();
+            faults.push(Fault { pointer: format!("{place}older_ms"), message });
         }
-    };
-    let after = bound("created_after", &query.created_after).unwrap_or_default();
-    let before = bound("created_before", &query.created_before);
-    if !faults.is_empty() {
-        return Err(bad_query(faults));
+        if !faults.is_empty() {
+            return Err(bad_query(faults));
+        }
+        let mut labels = query.labels.clone();
+        labels.sort();
+        let state = query.state.map(|state| state.as_str());
+        let waits = (&query.waiting, query.older_ms);
+        let known = json!([what, state, query.kind, query.owner, labels, after, before, waits]);
+        Ok(Self { query, after, before, list: List::new(&known) })
     }
-    let mut labels = query.labels.clone();
-    labels.sort();
-    let state = query.state.map(|state| state.as_str());
-    let list = List::new(&json!(["tasks", state, query.kind, query.owner, labels, after, before]));
-    Ok(Filter { query, after, before, list })
 }
 
-fn bad_query(faults: Vec<Fault>) -> Fail {
+/// Gives up to `limit` tasks that match and that the caller may see, the newest first, from a
+/// place on; and the place to go on from, if there may be more.
+pub(crate) async fn page(
+    api: &Api,
+    caller: &Caller,
+    filter: &Filter,
+    place: Option<String>,
+    limit: usize,
+) -> Result<(Vec<Base>, Option<String>), Fail> {
+    let before = match place {
+        Some(place) => {
+            parse_task_member(&place).ok_or_else(Fail::bad_cursor)?;
+            Some(filter.before.iter().cloned().fold(place, String::min))
+        }
+        None => filter.before.clone(),
+    };
+    let indexes = shortest(api, caller, &filter.query).await?;
+    let mut page = Page { bases: Vec::new(), cost: 0, limit };
+    let last = fill(api, caller, filter, Walk { indexes, before }, &mut page).await?;
+    Ok((page.bases, last))
+}
+
+pub(crate) fn bad_query(faults: Vec<Fault>) -> Fail {
     let each = faults.iter().map(|fault| format!("{}: {}", fault.pointer, fault.message));
     let detail = each.collect::<Vec<_>>().join("; ");
     Fail::invalid(detail).with_errors(faults)
 }
 
-/// Names the index with the fewest entries among those that the filters allow.
-async fn shortest(api: &Api, query: &TaskQuery) -> Result<String, Fail> {
-    let mut names = Vec::new();
-    names.extend(query.state.map(|state| format!("state:{state}")));
-    names.extend(query.kind.as_ref().map(|kind| format!("kind:{kind}")));
-    names.extend(query.owner.as_ref().map(|owner| format!("owner:{owner}")));
-    names.extend(query.labels.iter().map(|(name, value)| format!("label:{name}={value}")));
-    if names.len() < 2 {
-        return Ok(names.pop().unwrap_or_else(|| TASKS.to_owned()));
+/// Names the indexes to walk: of those that hold all that the filters and the caller's rights
+/// let through, the one with the fewest entries. What the caller sees stands in several.
+async fn shortest(api: &Api, caller: &Caller, query: &TaskQuery) -> Result<Vec<String>, Fail> {
+    let mut ways: Vec<Vec<String>> = Vec::new();
+    ways.extend(query.state.map(|state| vec![format!("state:{state}")]));
+    ways.extend(query.kind.as_ref().map(|kind| vec![format!("kind:{kind}")]));
+    ways.extend(query.owner.as_ref().map(|owner| vec![format!("owner:{owner}")]));
+    let of_label = |(name, value): &(String, String)| vec![format!("label:{name}={value}")];
+    ways.extend(query.labels.iter().map(of_label));
+    ways.extend(seen_in(caller));
+    if ways.len() < 2 {
+        return Ok(ways.pop().unwrap_or_else(|| vec![TASKS.to_owned()]));
     }
-    let mut best = None;
-    for name in names {
-        let homes: Vec<(Home, String)> =
-            Partition::all().map(|p| (Home::Partition(p), name.clone())).collect();
-        let total: u64 = api.engine().store().counts(&homes).await?.into_iter().sum();
+    let mut best: Option<(u64, Vec<String>)> = None;
+    for way in ways {
+        let total = entries(api, &way).await?;
         if best.as_ref().is_none_or(|(least, _)| total < *least) {
-            best = Some((total, name));
+            best = Some((total, way));
         }
     }
-    Ok(best.map_or_else(|| TASKS.to_owned(), |(_, name)| name))
+    Ok(best.map_or_else(Vec::new, |(_, way)| way))
+}
+
+/// Names the indexes that together hold all that the caller may see; none for those who may see
+/// everything.
+fn seen_in(caller: &Caller) -> Option<Vec<String>> {
+    if caller.is_admin() {
+        return None;
+    }
+    let names = caller.identity.names()?;
+    Some(names.into_iter().flat_map(|name| [owner_index(name), sees_index(name)]).collect())
+}
+
+/// Counts the entries of some indexes over all partitions.
+async fn entries(api: &Api, indexes: &[String]) -> Result<u64, Fail> {
+    let all = indexes.iter().flat_map(|index| {
+        Partition::all().map(move |partition| (Home::Partition(partition), index.clone()))
+    });
+    let mut total = 0;
+    for homes in all.collect::<Vec<_>>().chunks(BATCH_MAX) {
+        total += api.engine().store().counts(homes).await?.into_iter().sum::<u64>();
+    }
+    Ok(total)
 }
 
 struct Page {
@@ -166,7 +222,7 @@ impl Page {
 }
 
 struct Walk {
-    index: String,
+    indexes: Vec<String>,
     before: Option<String>,
 }
 
@@ -215,17 +271,19 @@ async fn round(
     limit: usize,
 ) -> Result<(Vec<String>, Option<String>), Fail> {
     let each = (limit / 16 + 4).min(BATCH_MAX);
-    let ranges: Vec<Range> = Partition::all()
-        .map(|partition| Range {
-            home: Home::Partition(partition),
-            index: walk.index.clone(),
-            after: filter.after.clone(),
-            before: walk.before.clone(),
-            limit: each,
-            reverse: true,
-        })
-        .collect();
-    let pages = api.engine().store().ranges(&ranges).await?;
+    let of = |index: &String, partition| Range {
+        home: Home::Partition(partition),
+        index: index.clone(),
+        after: filter.after.clone(),
+        before: walk.before.clone(),
+        limit: each,
+        reverse: true,
+    };
+    let all = walk.indexes.iter().flat_map(|index| Partition::all().map(move |p| of(index, p)));
+    let mut pages = Vec::new();
+    for ranges in all.collect::<Vec<Range>>().chunks(RANGES_MAX) {
+        pages.extend(api.engine().store().ranges(ranges).await?);
+    }
     Ok(merge(pages, each))
 }
 
@@ -239,6 +297,7 @@ fn merge(pages: Vec<Vec<String>>, each: usize) -> (Vec<String>, Option<String>) 
         members.retain(|member| member >= threshold);
     }
     members.sort_unstable_by(|a, b| b.cmp(a));
+    members.dedup(); // a task stands in the index of each who may see it
     (members, threshold)
 }
 
@@ -246,11 +305,8 @@ fn merge(pages: Vec<Vec<String>>, each: usize) -> (Vec<String>, Option<String>) 
 async fn candidates(api: &Api, members: &[String]) -> Result<Vec<Option<Base>>, Fail> {
     let parsed: Vec<Option<(Time, TaskId)>> =
         members.iter().map(|member| parse_task_member(member)).collect();
-    let wants: Vec<(TaskId, Vec<Key>)> = parsed
-        .iter()
-        .flatten()
-        .map(|(_, task)| (task.clone(), vec![Key::Header, Key::Gate, Key::Meta]))
-        .collect();
+    let wants: Vec<(TaskId, Vec<Key>)> =
+        parsed.iter().flatten().map(|(_, task)| (task.clone(), BASE_KEYS.to_vec())).collect();
     let mut found = reads::records(api.engine(), &wants).await?.into_iter();
     Ok(parsed
         .into_iter()
@@ -263,7 +319,7 @@ async fn candidates(api: &Api, members: &[String]) -> Result<Vec<Option<Base>>, 
 }
 
 /// Checks all filters against what is stored now.
-fn matches(filter: &Filter, base: &Base) -> bool {
+pub(crate) fn matches(filter: &Filter, base: &Base) -> bool {
     let query = &filter.query;
     let state = present::task::state(base.header.state);
     query.state.is_none_or(|wanted| wanted == state)
@@ -285,6 +341,13 @@ mod tests {
         let (members, more) = merge(pages(&[&["9", "7"], &["8", "6"], &["5"]]), 2);
         assert_eq!(members, ["9", "8", "7"]);
         assert_eq!(more.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn what_stands_in_several_indexes_is_given_once() {
+        let (members, more) = merge(pages(&[&["9", "7"], &["9", "8"], &["7"]]), 2);
+        assert_eq!(members, ["9", "8"]);
+        assert_eq!(more.as_deref(), Some("8"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use standfast_protocol::limits::LOG_BYTES_MAX;
 use standfast_protocol::logs::{LogPage, LogQuery};
 use standfast_protocol::paths;
 
-use crate::auth::Caller;
+use crate::auth::{On, needs};
 use crate::extract::{self, Place};
 use crate::present::log::{Part, gap, part, total};
 use crate::problems::Fail;
@@ -31,13 +31,12 @@ use crate::{Api, present};
     responses((status = 200, body = LogPage)))]
 pub(crate) async fn log(
     State(api): State<Api>,
-    caller: Caller,
+    On { base, .. }: On<needs::View>,
     place: Place,
     uri: Uri,
 ) -> Result<Json<LogPage>, Fail> {
     let query: LogQuery = extract::query(&uri)?;
     let longest = extract::wait(query.wait_ms)?;
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let step = place.step()?;
     let definition = reads::definition(api.engine(), &base.task, &step).await?;
     let offset = query.offset.unwrap_or(0);

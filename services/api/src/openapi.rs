@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::workers;
 use crate::{
-    admin, answers, artifacts, claims, effects, events, explain, list, logs, puts, steps,
-    task_effects, tasks,
+    admin, answers, artifacts, attempts, bulk_stops, claims, effects, events, explain, hand_over,
+    list, logs, puts, steps, stops, task_effects, tasks,
 };
 
 #[derive(OpenApi)]
@@ -24,9 +24,12 @@ use crate::{
         license(name = "MIT OR Apache-2.0")
     ),
     paths(
-        tasks::submit, list::list, tasks::get, explain::explain, tasks::stop, tasks::verify,
+        tasks::submit, list::list, tasks::get, explain::explain,
+        tasks::pause, tasks::resume, hand_over::hand_over, tasks::verify,
+        stops::plan, stops::stop, stops::settlement,
         steps::list, steps::get, task_effects::effects, logs::log,
         artifacts::list, artifacts::download,
+        attempts::stop, bulk_stops::stop, bulk_stops::count,
         events::events, answers::to_task, answers::to_step,
         workers::announce, claims::claim, claims::heartbeat, claims::complete,
         claims::hand_back, effects::intend, effects::receipt, effects::not_landed,

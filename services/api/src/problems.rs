@@ -3,13 +3,17 @@
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use standfast_domain::ids::TaskId;
 use standfast_domain::plan::Fault as PlanFault;
 use standfast_domain::refusal::Refusal;
+use standfast_domain::rights::Right;
 use standfast_engine::EngineError;
 use standfast_engine::blobs::BlobError;
 use standfast_engine::ports::StoreError;
+use standfast_engine::submission::Unfit;
 use standfast_protocol::headers::PROBLEM_JSON;
 use standfast_protocol::problem::{Fault, Problem, ProblemKind};
+use standfast_protocol::stops::StopPlan;
 
 use crate::present::text::plain;
 
@@ -18,23 +22,46 @@ const RETRY_AFTER_MS: u64 = 1_000;
 
 /// An error on its way out. Boxed: it is rare and large.
 #[derive(Clone, Debug)]
-pub(crate) struct Fail(Box<Problem>);
+pub(crate) struct Fail(Box<Failure>);
+
+#[derive(Clone, Debug)]
+struct Failure {
+    problem: Problem,
+    /// The right that was missing, said or not.
+    right: Option<Right>,
+    /// The task that it was about.
+    task: Option<TaskId>,
+}
 
 /// Marks a response that refuses, for the guard's log.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused {
     pub kind: String,
     pub detail: String,
+    /// The right that was missing, if that is why; the answer may hide it.
+    pub right: Option<Right>,
+    pub task: Option<TaskId>,
 }
 
 impl Fail {
     pub fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
-        Self(Box::new(Problem::new(kind, detail)))
+        Self::of(Problem::new(kind, detail))
+    }
+
+    fn of(problem: Problem) -> Self {
+        Self(Box::new(Failure { problem, right: None, task: None }))
     }
 
     /// Points at the faults.
     pub fn with_errors(self, errors: Vec<Fault>) -> Self {
-        Self(Box::new(self.0.with_errors(errors)))
+        let Failure { problem, right, task } = *self.0;
+        Self(Box::new(Failure { problem: problem.with_errors(errors), right, task }))
+    }
+
+    /// Adds what a stop would do now.
+    pub fn with_stop_plan(self, plan: StopPlan) -> Self {
+        let Failure { problem, right, task } = *self.0;
+        Self(Box::new(Failure { problem: problem.with_stop_plan(plan), right, task }))
     }
 
     pub fn not_found(detail: impl Into<String>) -> Self {
@@ -51,9 +78,21 @@ impl Fail {
         Self::new(ProblemKind::BadCursor, detail)
     }
 
-    /// Names the right that is missing.
-    pub fn forbidden(needed: &str) -> Self {
-        Self::new(ProblemKind::Forbidden, format!("this needs to be done by {needed}"))
+    /// Refuses for want of a right, which the detail names.
+    pub fn forbidden(right: Right, detail: impl Into<String>) -> Self {
+        Self::new(ProblemKind::Forbidden, detail).hidden(right)
+    }
+
+    /// Notes for the log which right was missing; the answer does not say it.
+    pub fn hidden(mut self, right: Right) -> Self {
+        self.0.right = Some(right);
+        self
+    }
+
+    /// Notes for the log which task it was about.
+    pub fn about(mut self, task: &TaskId) -> Self {
+        self.0.task = Some(task.clone());
+        self
     }
 
     /// Keeps the cause in the log, under an id that the answer names.
@@ -66,24 +105,29 @@ impl Fail {
 
     pub fn unavailable(detail: impl Into<String>) -> Self {
         let problem = Problem::new(ProblemKind::Unavailable, detail);
-        Self(Box::new(problem.with_retry_after_ms(RETRY_AFTER_MS)))
+        Self::of(problem.with_retry_after_ms(RETRY_AFTER_MS))
     }
 
     pub fn too_many(detail: impl Into<String>) -> Self {
         let problem = Problem::new(ProblemKind::TooMany, detail);
-        Self(Box::new(problem.with_retry_after_ms(RETRY_AFTER_MS)))
+        Self::of(problem.with_retry_after_ms(RETRY_AFTER_MS))
+    }
+
+    /// Gives what is wrong, in words.
+    pub fn detail(&self) -> String {
+        self.0.problem.detail.clone()
     }
 
     /// Says whether the problem is of a kind.
     #[cfg(test)]
     pub fn is(&self, kind: ProblemKind) -> bool {
-        self.0.known() == Some(kind)
+        self.0.problem.known() == Some(kind)
     }
 }
 
 impl IntoResponse for Fail {
     fn into_response(self) -> Response {
-        let problem = self.0;
+        let Failure { problem, right, task } = *self.0;
         let status =
             StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&problem).expect("problems are plain data");
@@ -97,7 +141,8 @@ impl IntoResponse for Fail {
             headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000)));
         }
         let kind = problem.known().map_or("", ProblemKind::slug).to_owned();
-        response.extensions_mut().insert(Refused { kind, detail: problem.detail });
+        let refused = Refused { kind, detail: problem.detail, right, task };
+        response.extensions_mut().insert(refused);
         response
     }
 }
@@ -146,10 +191,16 @@ impl From<Refusal> for Fail {
             Refusal::KeyReused(_) => ProblemKind::KeyReused,
             Refusal::Fenced { .. } => ProblemKind::Fenced,
             Refusal::NotClaimable { .. }
+            | Refusal::NotStoppable { .. }
             | Refusal::NotApplicable { .. }
             | Refusal::Effect { .. }
+            | Refusal::OwnerChanged(_)
             | Refusal::Ended(_)
+            | Refusal::Stopped
+            | Refusal::NotStopped
+            | Refusal::Ending(_)
             | Refusal::EndDecided(_) => ProblemKind::NotApplicable,
+            Refusal::PlanMoved => ProblemKind::PlanMoved,
             Refusal::Forbidden(_) => ProblemKind::Forbidden,
         };
         Self::new(kind, detail)
@@ -163,6 +214,17 @@ pub(crate) fn invalid_plan(faults: &[PlanFault]) -> Fail {
     Fail::new(ProblemKind::InvalidPlan, detail).with_errors(shown(faults))
 }
 
+/// Lists all that stands against a plan: its faults, and what its submitter may not.
+pub(crate) fn unfit_plan(unfit: &Unfit) -> Fail {
+    if !unfit.forbidden {
+        return invalid_plan(&unfit.faults);
+    }
+    let count = unfit.faults.len();
+    let places = if count == 1 { "one place" } else { "several places" };
+    let detail = format!("the plan goes beyond what you may submit, in {places}");
+    Fail::forbidden(Right::Submit, detail).with_errors(shown(&unfit.faults))
+}
+
 /// Gives faults as the protocol shows them.
 pub(crate) fn shown(faults: &[PlanFault]) -> Vec<Fault> {
     let each = faults.iter();
@@ -172,7 +234,6 @@ pub(crate) fn shown(faults: &[PlanFault]) -> Vec<Fault> {
 
 #[cfg(test)]
 mod tests {
-    use standfast_domain::ids::TaskId;
     use standfast_domain::record::TaskState;
 
     use super::*;

@@ -26,7 +26,7 @@ use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::ProblemKind;
 
 use crate::Api;
-use crate::auth::Caller;
+use crate::auth::{By, needs};
 use crate::claims::fence;
 use crate::extract::{self, Place, bad_parameter};
 use crate::present::log::{append, total};
@@ -46,13 +46,12 @@ const TRIES: usize = 16;
     responses((status = 200, body = LogAppended)))]
 pub(crate) async fn log(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Work>,
     place: Place,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<LogAppended>, Fail> {
-    caller.demand_worker()?;
     let query: LogAppend = extract::query(&uri)?;
     extract::demand_type(&headers, PLAIN_TEXT)?;
     let bytes = extract::bytes(&headers, body, LOG_BYTES_MAX).await?;
@@ -93,13 +92,12 @@ pub(crate) async fn log(
     responses((status = 200, body = ArtifactView)))]
 pub(crate) async fn artifact(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Work>,
     place: Place,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<ArtifactView>, Fail> {
-    caller.demand_worker()?;
     let query: Holder = extract::query(&uri)?;
     check_path(place.name())?;
     let holder = (query.worker.as_str(), query.attempt, query.epoch);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use standfast_domain::commit::Scope;
 use standfast_domain::ids::{StepId, TaskId};
 use standfast_domain::record::{
-    Claim, Definition, Gate, Header, Key, LIST_CHUNK, Meta, Phase, Record, StepState,
+    Claim, Definition, Gate, Header, Key, LIST_CHUNK, Meta, Part, Phase, Record, StepState,
 };
 use standfast_domain::time::Time;
 use standfast_engine::ports::{BATCH_MAX, Load, StoreError};
@@ -13,7 +13,6 @@ use standfast_engine::{Engine, EngineError};
 use standfast_protocol::steps::{StepState as Word, WaitingFor};
 
 use crate::Api;
-use crate::auth::Caller;
 use crate::present;
 use crate::problems::Fail;
 
@@ -26,6 +25,7 @@ pub(crate) struct Base {
     pub task: TaskId,
     pub header: Header,
     pub gate: Gate,
+    /// What was submitted, with the owner of now.
     pub meta: Meta,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Live {
     pub step: StepId,
     pub state: StepState,
     pub claim: Option<Claim>,
-    pub finally: bool,
+    pub part: Part,
 }
 
 /// A task and all its steps that are at work or held.
@@ -108,7 +108,10 @@ pub(crate) async fn of_task(
 /// Takes the base of a task out of its records, if it exists.
 pub(crate) fn base(task: TaskId, records: &mut Records) -> Option<Base> {
     let Some(Record::Header(header)) = records.remove(&Key::Header) else { return None };
-    let Some(Record::Meta(meta)) = records.remove(&Key::Meta) else { return None };
+    let Some(Record::Meta(mut meta)) = records.remove(&Key::Meta) else { return None };
+    if let Some(Record::Owner(now)) = records.remove(&Key::Owner) {
+        meta.owner = now.owner;
+    }
     let gate = match records.remove(&Key::Gate) {
         Some(Record::Gate(gate)) => gate,
         _ => Gate::default(),
@@ -116,14 +119,13 @@ pub(crate) fn base(task: TaskId, records: &mut Records) -> Option<Base> {
     Some(Base { task, header, gate, meta: *meta })
 }
 
-/// Reads a task that the caller may see; to others it does not exist.
-pub(crate) async fn visible(api: &Api, caller: &Caller, task: TaskId) -> Result<Base, Fail> {
-    let keys = vec![Key::Header, Key::Gate, Key::Meta];
-    let mut found = of_task(api.engine(), &task, keys).await?;
-    match base(task.clone(), &mut found) {
-        Some(base) if caller.may_see(&base.meta) => Ok(base),
-        Some(_) | None => Err(Fail::not_found(format!("failed to find task {task}"))),
-    }
+/// The records that make a [`Base`].
+pub(crate) const BASE_KEYS: [Key; 4] = [Key::Header, Key::Gate, Key::Meta, Key::Owner];
+
+/// Reads a task, whoever asks: whether the caller may see it is for [`crate::auth::On`].
+pub(crate) async fn find(api: &Api, task: &TaskId) -> Result<Option<Base>, EngineError> {
+    let mut found = of_task(api.engine(), task, BASE_KEYS.to_vec()).await?;
+    Ok(base(task.clone(), &mut found))
 }
 
 /// Reads the definition of a step of a task; a step that the plan lacks is not found.
@@ -145,7 +147,7 @@ impl Survey {
         let header = &self.base.header;
         match header.phase {
             Phase::Ended { .. } => 0,
-            Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => {
+            Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } => {
                 (header.active + header.waiting + header.blocked) as usize
             }
         }
@@ -162,9 +164,9 @@ impl Survey {
                 _ => None,
             };
             if present::step::is_live(&state) {
-                let finally = self.base.meta.finally.contains(step);
+                let part = self.base.meta.part(step);
                 let (number, step) = (self.walked, step.clone());
-                self.live.push(Live { number, step, state, claim, finally });
+                self.live.push(Live { number, step, state, claim, part });
             }
         }
     }
@@ -177,8 +179,8 @@ pub(crate) fn survey_cost(base: &Base) -> usize {
     match header.phase {
         Phase::Ended { .. } => 0,
         _ if none => 0,
-        Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => {
-            header.steps as usize + base.meta.finally.len()
+        Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } => {
+            (header.steps + header.undos) as usize + base.meta.finally.len()
         }
     }
 }
@@ -289,7 +291,7 @@ pub(crate) async fn find_waits(api: &Api, surveys: &mut [Survey]) -> Result<(), 
             continue;
         }
         let phase = &survey.base.header.phase;
-        let word = |live: &&Live| present::step::state(phase, live.finally, &live.state, false);
+        let word = |live: &&Live| present::step::state(phase, live.part, &live.state, false);
         if let Some(live) = survey.live.iter().find(|live| word(live) == Word::Ready) {
             let task = survey.base.task.clone();
             waiting.push((at, live.state.clone(), task, live.step.clone()));

@@ -8,12 +8,12 @@ use axum::{Router, middleware};
 use standfast_protocol::paths;
 use standfast_protocol::problem::ProblemKind;
 
-use crate::auth::Caller;
+use crate::auth::{By, needs};
 use crate::guard::guard;
 use crate::problems::Fail;
 use crate::{
-    Api, admin, answers, artifacts, claims, effects, events, explain, list, logs, openapi, puts,
-    steps, task_effects, tasks, workers,
+    Api, admin, answers, artifacts, attempts, bulk_stops, claims, effects, events, explain,
+    hand_over, list, logs, openapi, puts, steps, stops, task_effects, tasks, workers,
 };
 
 /// Gives all routes, each behind the guard; no `GET` changes anything.
@@ -31,7 +31,15 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::EVENTS, get(events::events))
         .route(paths::TASK_ANSWERS, post(answers::to_task))
         .route(paths::STEP_ANSWERS, post(answers::to_step))
-        .route(paths::STOP, post(tasks::stop))
+        .route(paths::STOP, post(stops::stop))
+        .route(paths::STOP_PLAN, get(stops::plan))
+        .route(paths::SETTLEMENT, get(stops::settlement))
+        .route(paths::ATTEMPT_STOP, post(attempts::stop))
+        .route(paths::STOPS, post(bulk_stops::stop))
+        .route(paths::STOPS_COUNT, post(bulk_stops::count))
+        .route(paths::PAUSE, post(tasks::pause))
+        .route(paths::RESUME, post(tasks::resume))
+        .route(paths::HAND_OVER, post(hand_over::hand_over))
         .route(paths::VERIFY, get(tasks::verify))
         .route(paths::WORKERS, post(workers::announce))
         .route(paths::CLAIMS, post(claims::claim))
@@ -58,11 +66,8 @@ async fn ready(State(api): State<Api>) -> Response {
     admin::ready(api.admin()).await
 }
 
-async fn metrics(State(api): State<Api>, caller: Caller) -> Result<Response, Fail> {
-    match caller.is_admin() {
-        true => Ok(admin::metrics(api.admin()).await),
-        false => Err(Fail::forbidden("a token of the role `admin`")),
-    }
+async fn metrics(State(api): State<Api>, _: By<needs::Administer>) -> Response {
+    admin::metrics(api.admin()).await
 }
 
 async fn not_found(uri: Uri) -> Fail {

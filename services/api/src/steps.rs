@@ -14,7 +14,7 @@ use standfast_engine::registry::{Lack, WorkerInfo, lack};
 use standfast_protocol::paths;
 use standfast_protocol::steps::{StepPage, StepQuery, StepView, WaitingFor};
 
-use crate::auth::Caller;
+use crate::auth::{On, needs};
 use crate::cursor::List;
 use crate::extract::{self, Place};
 use crate::problems::Fail;
@@ -55,13 +55,11 @@ impl From {
     responses((status = 200, body = StepPage)))]
 pub(crate) async fn list(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, .. }: On<needs::View>,
     uri: Uri,
 ) -> Result<Json<StepPage>, Fail> {
     let query: StepQuery = extract::query(&uri)?;
     let limit = extract::page_limit(query.limit)?;
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let list = List::new(&json!(["steps", base.task]));
     let from = match &query.cursor {
         Some(cursor) => From::read(&list.place(cursor)?).ok_or_else(Fail::bad_cursor)?,
@@ -220,10 +218,9 @@ pub(crate) fn waiting_for(
     responses((status = 200, body = StepView)))]
 pub(crate) async fn get(
     State(api): State<Api>,
-    caller: Caller,
+    On { base, .. }: On<needs::View>,
     place: Place,
 ) -> Result<Json<StepView>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let step = place.step()?;
     let mut shown = views(&api, &base, std::slice::from_ref(&step)).await?;
     let missing = || Fail::not_found(format!("failed to find step `{step}` in task {}", base.task));

@@ -14,14 +14,14 @@ use standfast_domain::record::{Effect, Key, Payload, Record, Standing, StepState
 use standfast_protocol::paths;
 use standfast_protocol::task_effects::{EffectPage, EffectQuery, EffectStanding, EffectView};
 
-use crate::auth::Caller;
+use crate::Api;
+use crate::auth::{On, needs};
 use crate::cursor::List;
-use crate::extract::{self, Place};
+use crate::extract;
 use crate::present::effect::{Exchanged, Seen, Touched, standing, view};
 use crate::present::explain::Outside;
 use crate::problems::Fail;
 use crate::reads::{self, Base};
-use crate::{Api, present};
 
 /// Chunks of names that are read at a time: outcomes that add one step each make short ones.
 const CHUNKS_AT_ONCE: u32 = 16;
@@ -65,13 +65,11 @@ impl From {
     responses((status = 200, body = EffectPage)))]
 pub(crate) async fn effects(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, .. }: On<needs::View>,
     uri: Uri,
 ) -> Result<Json<EffectPage>, Fail> {
     let query: EffectQuery = extract::query(&uri)?;
     let limit = extract::page_limit(query.limit)?;
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let list = List::new(&json!(["effects", base.task]));
     let from = match &query.cursor {
         Some(cursor) => From::read(&list.place(cursor)?).ok_or_else(Fail::bad_cursor)?,
@@ -168,7 +166,7 @@ async fn part(api: &Api, base: &Base, chunk: u32) -> Result<Option<Part>, Fail> 
         let [effects, claim] = keys(&step);
         let running = found.remove(&claim).is_some();
         let Some(Record::Effects(effects)) = found.remove(&effects) else { continue };
-        let past = present::step::is_past(&base.header.phase, base.meta.finally.contains(&step));
+        let past = base.header.phase.is_past(base.meta.part(&step));
         let over = past || state(&step).is_some_and(StepState::is_settled);
         touched.push((place, Touched { step, effects, running, over }));
     }

@@ -1,4 +1,4 @@
-//! Submitting, reading, stopping and checking a task.
+//! Submitting, reading, stopping, pausing and checking a task.
 
 use axum::Json;
 use axum::body::Body;
@@ -10,20 +10,20 @@ use serde_json::Value;
 use standfast_domain::decide::Command;
 use standfast_domain::json::PLAN_BYTES_MAX;
 use standfast_domain::record::{Key, Record};
-use standfast_engine::submission::{self, prepare};
+use standfast_engine::submission::{self, prepare_within};
 use standfast_engine::verify;
 use standfast_protocol::headers::{IDEMPOTENCY_KEY, JSON, TRACEPARENT};
 use standfast_protocol::limits::{KEY_BYTES_MAX, NOTE_BYTES_MAX, REQUEST_BYTES_MAX};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::{Fault, ProblemKind};
 use standfast_protocol::tasks::{
-    StopMode, StopRequest, Stopped, SubmitRequest, Submitted, TaskState, TaskView,
+    PauseRequest, Paused, SubmitRequest, Submitted, TaskState, TaskView,
 };
 use standfast_protocol::verify::{VerifyFault, VerifyReport};
 
-use crate::auth::Caller;
-use crate::extract::{self, Place, bad_parameter};
-use crate::problems::{Fail, invalid_plan};
+use crate::auth::{By, On, needs};
+use crate::extract::{self, bad_parameter};
+use crate::problems::{Fail, unfit_plan};
 use crate::{Api, present, reads};
 
 /// Bytes that the envelope of a submission may add to its plan.
@@ -37,11 +37,10 @@ const TRACEPARENT_BYTES: usize = 55;
     responses((status = 201, body = Submitted), (status = 200, body = Submitted)))]
 pub(crate) async fn submit(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Submit>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Fail> {
-    caller.demand_publisher()?;
     extract::demand_type(&headers, JSON)?;
     let bytes_max = PLAN_BYTES_MAX + ENVELOPE_BYTES_MAX;
     let bytes = extract::bytes(&headers, body, bytes_max).await?;
@@ -61,12 +60,10 @@ pub(crate) async fn submit(
         traceparent: traceparent(&headers),
     };
     let retention = api.settings().retention;
-    let submission = api
-        .registry()
-        .check(|announced| prepare(submitted.clone(), retention, api.handlers(), announced))
-        .await?
-        .map_err(|faults| invalid_plan(&faults))?;
-    caller.demand_owner(submission.plan.owner.as_ref())?;
+    let (who, handlers) = (&caller.identity, api.handlers());
+    let check =
+        |announced: &_| prepare_within(who, submitted.clone(), retention, handlers, announced);
+    let submission = api.registry().check(check).await?.map_err(|unfit| unfit_plan(&unfit))?;
     let (id, created) = api.engine().submit(submission).await?;
     let header = reads::of_task(api.engine(), &id, vec![Key::Header]).await?;
     let state = match header.into_values().next() {
@@ -125,49 +122,57 @@ fn traceparent(headers: &HeaderMap) -> Option<String> {
     responses((status = 200, body = TaskView)))]
 pub(crate) async fn get(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    on: On<needs::View>,
 ) -> Result<Json<TaskView>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
-    let mut survey = reads::survey_one(api.engine(), base).await?;
+    let mut survey = reads::survey_one(api.engine(), on.base).await?;
     reads::find_waits(&api, std::slice::from_mut(&mut survey)).await?;
     Ok(Json(present::task::view(&survey)))
 }
 
-/// Stops a task. A second stop is answered like the first.
-#[utoipa::path(post, path = paths::STOP, tag = "tasks", request_body = StopRequest,
+/// Pauses a task: nothing new starts, and its clocks stand still. Twice is once.
+#[utoipa::path(post, path = paths::PAUSE, tag = "tasks", request_body = PauseRequest,
     params(("id" = String, Path, description = "the task")),
-    responses((status = 200, body = Stopped)))]
-pub(crate) async fn stop(
+    responses((status = 200, body = Paused)))]
+pub(crate) async fn pause(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    on: On<needs::Operate>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Stopped>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
-    caller.demand_act(&base.meta)?;
-    let request: StopRequest = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
-    match request.mode {
-        StopMode::Halt => {}
-    }
+) -> Result<Json<Paused>, Fail> {
+    set_paused(&api, on, (&headers, body), |reason| Command::Pause { reason }).await
+}
+
+/// Ends every pause of a task. Twice is once.
+#[utoipa::path(post, path = paths::RESUME, tag = "tasks", request_body = PauseRequest,
+    params(("id" = String, Path, description = "the task")),
+    responses((status = 200, body = Paused)))]
+pub(crate) async fn resume(
+    State(api): State<Api>,
+    on: On<needs::Operate>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Paused>, Fail> {
+    set_paused(&api, on, (&headers, body), |reason| Command::Resume { reason }).await
+}
+
+async fn set_paused(
+    api: &Api,
+    On { base, caller, .. }: On<needs::Operate>,
+    (headers, body): (&HeaderMap, Body),
+    command: fn(Option<String>) -> Command,
+) -> Result<Json<Paused>, Fail> {
+    let request: PauseRequest = extract::json(headers, body, REQUEST_BYTES_MAX).await?;
     check_note(request.reason.as_deref(), "/reason")?;
-    let command = Command::Stop { reason: request.reason };
-    let wants = vec![Key::Header, Key::Gate];
     let actor = caller.principal().clone();
-    let mut done = api.engine().execute(&base.task, command, actor, wants).await?;
-    let (header, gate) = (done.records.remove(&Key::Header), done.records.remove(&Key::Gate));
-    let (Some(Some(Record::Header(header))), Some(Some(Record::Gate(gate)))) = (header, gate)
-    else {
-        return Err(Fail::internal(&"a stop gave no records"));
-    };
-    let Some(stop) = gate.stop else {
-        return Err(Fail::internal(&"a stop was taken and is not there"));
-    };
-    Ok(Json(Stopped {
-        id: base.task.to_string(),
-        state: present::task::state(header.state),
-        stop: present::task::stop(&stop),
+    let command = command(request.reason);
+    api.engine().execute(&base.task, command, actor, Vec::new()).await?;
+    let gone = || Fail::not_found(format!("failed to find task {}", base.task));
+    let base = reads::find(api, &base.task).await?.ok_or_else(gone)?;
+    let survey = reads::survey_one(api.engine(), base).await?;
+    Ok(Json(Paused {
+        id: survey.base.task.to_string(),
+        state: present::task::state(survey.base.header.state),
+        pause: present::task::pause(&survey),
     }))
 }
 
@@ -191,10 +196,8 @@ pub(crate) fn check_note(note: Option<&str>, pointer: &str) -> Result<(), Fail> 
     responses((status = 200, body = VerifyReport)))]
 pub(crate) async fn verify(
     State(api): State<Api>,
-    caller: Caller,
-    place: Place,
+    On { base, .. }: On<needs::View>,
 ) -> Result<Json<VerifyReport>, Fail> {
-    let base = reads::visible(&api, &caller, place.task()?).await?;
     let report = verify::verify(api.engine(), &base.task).await?;
     let fault = report.fault.map(|message| VerifyFault {
         sequence: report.sequence,

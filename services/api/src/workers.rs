@@ -12,7 +12,7 @@ use standfast_protocol::paths;
 use standfast_protocol::problem::Fault;
 
 use crate::Api;
-use crate::auth::Caller;
+use crate::auth::{By, needs};
 use crate::extract;
 use crate::problems::Fail;
 
@@ -21,11 +21,10 @@ use crate::problems::Fail;
     responses((status = 200, body = Announced)))]
 pub(crate) async fn announce(
     State(api): State<Api>,
-    caller: Caller,
+    caller: By<needs::Work>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Announced>, Fail> {
-    caller.demand_worker()?;
     let request: Announce = extract::json(&headers, body, REQUEST_BYTES_MAX).await?;
     let mut names = Names::default();
     let worker = names.one("/worker", WorkerId::new(request.worker));
@@ -34,6 +33,7 @@ pub(crate) async fn announce(
     let handlers = names.all("/handlers", handlers);
     let Some(worker) = worker else { return Err(names.into_fail()) };
     names.check()?;
+    caller.demand_within(&placed("/queues", &queues), &placed("/handlers", &handlers))?;
     let load = request.concurrency.map(|concurrency| {
         let running = request.running.unwrap_or_default();
         WorkerLoad { concurrency, running }
@@ -45,6 +45,12 @@ pub(crate) async fn announce(
     }
     let principal = caller.principal().to_string();
     Ok(Json(Announced { principal, again_ms: ANNOUNCEMENT.0 / 3 }))
+}
+
+/// Gives each name with its place.
+pub(crate) fn placed<'n, T>(pointer: &str, names: &'n [T]) -> Vec<(String, &'n T)> {
+    let each = names.iter().enumerate();
+    each.map(|(at, name)| (format!("{pointer}/{at}"), name)).collect()
 }
 
 /// Collects what is wrong with the names of a request.

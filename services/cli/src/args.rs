@@ -3,8 +3,8 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    answer, api, artifacts, bench, dead, dev, doctor, effects, events, explain, health, list, logs,
-    plan, run, scheduler, steps, stop, submit, token, verify, worker,
+    answer, api, artifacts, attempt, bench, dead, dev, doctor, effects, events, explain, hand_over,
+    health, list, logs, pause, plan, run, scheduler, steps, stop, submit, token, verify, worker,
 };
 
 /// Durable tasks for long-running agents: stopped, they stay stopped; resumed, they do nothing
@@ -42,8 +42,16 @@ pub enum Command {
     Artifacts(artifacts::ArtifactsArgs),
     /// Answer what holds a task or step
     Answer(answer::AnswerArgs),
-    /// Stop a task
+    /// Pause a task: nothing new starts, and its clocks stand still
+    Pause(pause::PauseArgs),
+    /// Resume a task that is paused
+    Resume(pause::PauseArgs),
+    /// Stop a task, or all that match a filter
     Stop(stop::StopArgs),
+    /// Stop one attempt, so that another one starts
+    Attempt(attempt::AttemptArgs),
+    /// Give a task to another owner
+    HandOver(hand_over::HandOverArgs),
     /// Check a task's history against its records
     Verify(verify::VerifyArgs),
     /// Create, list and revoke tokens
@@ -70,7 +78,7 @@ pub enum Command {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["run", "submit", "plan"]),
     ("Look", &["list", "explain", "steps", "events", "effects", "logs", "artifacts"]),
-    ("Steer", &["answer", "stop"]),
+    ("Steer", &["answer", "pause", "resume", "stop", "attempt", "hand-over"]),
     ("Serve", &["dev", "api", "scheduler", "worker"]),
     ("Operate", &["verify", "token", "dead", "doctor", "health", "bench"]),
 ];

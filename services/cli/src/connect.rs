@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use standfast_domain::ids::Principal;
 use standfast_sdk::Client;
 
+use crate::commands::token::principal;
 use crate::failure::Failure;
 use crate::wiring::embedded::{self, Embedded};
 use crate::wiring::endpoint::{self, Endpoint};
@@ -33,12 +35,21 @@ pub struct Place {
     /// Address of an api; its token is read from STANDFAST_TOKEN
     #[arg(long, env = "STANDFAST_URL", hide_env_values = true, value_name = "URL")]
     pub url: Option<String>,
+    /// Act for another, such as user:ben: whoever owns the state's folder is trusted; an api
+    /// that is shared refuses it
+    #[arg(long = "as", value_name = "PRINCIPAL", value_parser = principal)]
+    pub acting_as: Option<Principal>,
 }
 
 impl Place {
     /// Gives the arguments that make another command work with the same state; empty where
     /// the defaults do.
     pub fn arguments(&self) -> String {
+        let acting = self.acting_as.as_ref().map(|who| format!(" --as {}", quoted(who.as_str())));
+        format!("{}{}", self.server(), acting.unwrap_or_default())
+    }
+
+    fn server(&self) -> String {
         if let Some(url) = &self.url {
             return format!(" --url {}", quoted(url));
         }
@@ -90,11 +101,12 @@ impl Connection {
 pub async fn connect(place: &Place, missing: Missing) -> Result<Connection, Failure> {
     if let Some(url) = &place.url {
         let token = std::env::var("STANDFAST_TOKEN").unwrap_or_default();
-        let client = Client::new(url, token)?.patience(PATIENCE);
+        let client = acting(Client::new(url, token)?, place.acting_as.as_ref())?;
+        let client = client.patience(PATIENCE);
         return Ok(Connection { client, loopback: is_loopback(url), own: None });
     }
     if let Some(endpoint) = endpoint::answering(&place.data).await {
-        return to(&endpoint, None);
+        return to(&endpoint, place.acting_as.as_ref(), None);
     }
     if missing == Missing::Refuse && !embedded::exists(&place.data) {
         let message = format!("there is no state in {}", place.data.display());
@@ -103,13 +115,25 @@ pub async fn connect(place: &Place, missing: Missing) -> Result<Connection, Fail
     }
     let own = embedded::open(&place.data).await?;
     let endpoint = own.endpoint().clone();
-    to(&endpoint, Some(own))
+    to(&endpoint, place.acting_as.as_ref(), Some(own))
 }
 
 /// Connects to an api on this machine.
-pub fn to(endpoint: &Endpoint, own: Option<Embedded>) -> Result<Connection, Failure> {
-    let client = Client::new(&endpoint.url, &endpoint.token)?.patience(PATIENCE);
+pub fn to(
+    endpoint: &Endpoint,
+    acting_as: Option<&Principal>,
+    own: Option<Embedded>,
+) -> Result<Connection, Failure> {
+    let client = acting(Client::new(&endpoint.url, &endpoint.token)?, acting_as)?;
+    let client = client.patience(PATIENCE);
     Ok(Connection { client, loopback: true, own })
+}
+
+fn acting(client: Client, acting_as: Option<&Principal>) -> Result<Client, Failure> {
+    match acting_as {
+        Some(principal) => Ok(client.acting_as(principal.as_str())?),
+        None => Ok(client),
+    }
 }
 
 /// Says whether an address is this machine's own.
@@ -140,9 +164,13 @@ mod tests {
         let place = |data: &str, url: Option<&str>| Place {
             data: data.into(),
             url: url.map(str::to_owned),
+            acting_as: None,
         };
         assert_eq!(place(DATA_DEFAULT, None).arguments(), "");
         assert_eq!(place("/srv/it's", None).arguments(), r" --data '/srv/it'\''s'");
         assert_eq!(place("x", Some("http://a:1")).arguments(), " --url http://a:1");
+        let acting_as = Some(Principal::new("user:ben").unwrap());
+        let acting = Place { acting_as, ..place(DATA_DEFAULT, None) };
+        assert_eq!(acting.arguments(), " --as user:ben");
     }
 }

@@ -83,11 +83,13 @@ impl From<Error> for Failure {
 fn of_problem(problem: Problem) -> Failure {
     let advice = advice(problem.known());
     let sentence = if problem.detail.is_empty() { problem.title } else { problem.detail };
+    let plan = problem.stop_plan.map(|plan| plan.text).unwrap_or_default();
     let faults = problem.errors.into_iter().map(|fault| (fault.pointer, fault.message));
     // A single fault may be the sentence already.
     let faults = faults.filter(|(pointer, message)| sentence != format!("{pointer}: {message}"));
     let faults: Vec<(String, String)> = faults.collect();
     let failure = Failure::new(sentence).with_faults(faults);
+    let failure = plan.into_iter().fold(failure, Failure::and);
     match advice {
         Some(advice) => failure.and(advice),
         None => failure,
@@ -109,6 +111,7 @@ fn advice(kind: Option<ProblemKind>) -> Option<&'static str> {
         | ProblemKind::KeyReused
         | ProblemKind::Fenced
         | ProblemKind::NotApplicable
+        | ProblemKind::PlanMoved
         | ProblemKind::TooLarge
         | ProblemKind::UnsupportedMediaType
         | ProblemKind::BadHost

@@ -1,10 +1,13 @@
-//! Takes in what other services publish: `submit` messages become tasks.
+//! Takes in what other services publish: `submit` messages become tasks, `stop` messages stop
+//! them.
 //!
 //! A message is acknowledged once its task is stored, the reply promised with it in the outbox;
 //! or once it stands in the queue of rejected messages with the problem beside it and its reply
 //! is sent. So none is lost and none loops; one that comes again leads to the same task by its
 //! key. The answer to such a repeat commits nothing and is sent before its message is
 //! acknowledged.
+
+mod stop;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,16 +20,20 @@ use standfast_domain::outcome::truncate;
 use standfast_domain::plan::Fault;
 use standfast_domain::record::{Key, Record, TaskState as Stored};
 use standfast_domain::refusal::Refusal;
+use standfast_domain::rights::Right;
 use standfast_domain::time::Span;
 use standfast_engine::outbox::{OutgoingMessage, Recipient};
 use standfast_engine::ports::{BrokerError, Delivery, Destination, Message, Source};
+use standfast_engine::refusals::RefusedCommand;
 use standfast_engine::registry::Registry;
-use standfast_engine::submission::{Handlers, Submitted, prepare};
+use standfast_engine::seals::{Sealed, Sender};
+use standfast_engine::submission::{Handlers, Submitted, Unfit, prepare_within};
 use standfast_engine::tally::Tally;
-use standfast_engine::tokens::{Identity, Role, Tokens};
+use standfast_engine::tokens::{Identity, Known, Role, Tokens};
 use standfast_engine::{Engine, EngineError};
 use standfast_protocol::amqp::{
-    PROBLEM_HEADER, ROUTING_KEY_HEADER, SUBMIT, SubmitReply, TOKEN_HEADER, TRACEPARENT_HEADER,
+    PROBLEM_HEADER, ROUTING_KEY_HEADER, SENDER_HEADER, STOP, SUBMIT, SubmitReply, TOKEN_HEADER,
+    TRACEPARENT_HEADER,
 };
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::{self, Problem, ProblemKind};
@@ -63,6 +70,8 @@ pub struct Intake {
     pub handlers: Arc<dyn Handlers>,
     /// How long an ended task is kept if its plan does not say.
     pub retention: Span,
+    /// True if users of the broker publish only once something was granted to them.
+    pub granted_users_only: bool,
     /// Counts.
     pub gauges: Arc<IntakeGauges>,
 }
@@ -70,7 +79,7 @@ pub struct Intake {
 /// What an intake counts, for metrics.
 #[derive(Debug, Default)]
 pub struct IntakeGauges {
-    /// Messages that were dealt with: `created`, `known`, or the kind of problem.
+    /// Messages that were dealt with: `created`, `known`, `stopped`, or the kind of problem.
     pub messages: Tally,
     /// Messages that wait for store or broker now.
     pub held: AtomicU64,
@@ -160,7 +169,18 @@ impl Intake {
 
     /// Accepts or refuses; an error means that it is not known yet.
     async fn accept(&self, delivery: &Delivery) -> Result<Answer, EngineError> {
-        match self.submit(delivery).await {
+        let done = match delivery.routing_key.as_str() {
+            SUBMIT => self.submit(delivery).await,
+            STOP => self.stop(delivery).await,
+            other => {
+                let detail = format!(
+                    "routing key `{other}` is not available in this version; expected `{SUBMIT}` \
+                     or `{STOP}`"
+                );
+                Err(refused(ProblemKind::InvalidRequest, detail))
+            }
+        };
+        match done {
             Ok(answer) => Ok(answer),
             Err(Refused::Problem(problem)) => {
                 Ok(Answer::Direct(Box::new(SubmitReply::Problem(*problem))))
@@ -170,25 +190,13 @@ impl Intake {
     }
 
     async fn submit(&self, delivery: &Delivery) -> Result<Answer, Refused> {
-        if delivery.routing_key != SUBMIT {
-            let detail = format!(
-                "routing key `{}` is not available in this version; expected `{SUBMIT}`",
-                delivery.routing_key
-            );
-            return Err(refused(ProblemKind::InvalidRequest, detail));
-        }
         let by = self.identify(delivery).await?;
-        let body = json::read(&delivery.body, Limits::PLAN).map_err(|faults| {
-            let detail = "the body is not acceptable JSON";
-            listed(ProblemKind::InvalidJson, detail, faults)
-        })?;
-        let mut submission = self.prepare(delivery, body, by.principal.clone()).await?;
-        if let Some(owner) = &submission.plan.owner
-            && !by.may_name_owner(Some(owner))
-        {
-            let detail = format!("this needs to be done by an admin, or without `owner: {owner}`");
+        if !by.has(Right::Submit) {
+            let detail = "this needs the right `submit`: a token of role `publisher` or `admin`";
             return Err(refused(ProblemKind::Forbidden, detail));
         }
+        let body = body(delivery)?;
+        let mut submission = self.prepare(delivery, body, &by).await?;
         let Some(key) = &submission.idempotency_key else {
             let detail = "a message needs a `message_id`, or its plan an `idempotency_key`: one \
                           of them makes its repeat the same task";
@@ -235,7 +243,7 @@ impl Intake {
         &self,
         delivery: &Delivery,
         body: Value,
-        by: Principal,
+        who: &Identity,
     ) -> Result<standfast_domain::decide::Submission, Refused> {
         let plan = match body {
             Value::Object(mut fields) if fields.contains_key("plan") && fields.len() == 1 => {
@@ -248,42 +256,127 @@ impl Intake {
         let submitted = Submitted {
             body: plan,
             plan_dir: None,
-            by,
+            by: who.principal.clone(),
             key: delivery.message_id.clone().filter(|_| !own),
             traceparent,
         };
         let (retention, handlers) = (self.retention, &*self.handlers);
-        let checked = self
-            .registry
-            .check(|announced| prepare(submitted.clone(), retention, handlers, announced))
-            .await;
-        checked.map_err(Refused::Later)?.map_err(|faults| {
-            let detail = format!("the plan has {} fault(s)", faults.len());
-            listed(ProblemKind::InvalidPlan, detail, faults)
+        let check =
+            |announced: &_| prepare_within(who, submitted.clone(), retention, handlers, announced);
+        let checked = self.registry.check(check).await;
+        checked.map_err(Refused::Later)?.map_err(|Unfit { faults, forbidden }| match forbidden {
+            true => {
+                let detail = "the plan goes beyond what its publisher may submit";
+                listed(ProblemKind::Forbidden, detail, faults)
+            }
+            false => {
+                let detail = format!("the plan has {} fault(s)", faults.len());
+                listed(ProblemKind::InvalidPlan, detail, faults)
+            }
         })
     }
 
-    /// Finds out who publishes: the token in the header, else the user that the broker has
-    /// validated.
+    /// Finds out who publishes.
     async fn identify(&self, delivery: &Delivery) -> Result<Identity, Refused> {
+        self.sender(delivery).await.map(|(_, identity)| identity)
+    }
+
+    /// Finds out who publishes, and by what that is known: the seal of a message that was
+    /// rejected before and is sent again, else the token in the header, else the user that the
+    /// broker has validated.
+    async fn sender(&self, delivery: &Delivery) -> Result<(Sender, Identity), Refused> {
         let unknown = |detail: &str| refused(ProblemKind::Unauthorized, detail);
+        if let Some(seal) = header(delivery, SENDER_HEADER) {
+            let opened = self.tokens.open_seal(seal, &sealed(delivery)).await;
+            let sender = opened.map_err(Refused::Later)?.ok_or_else(|| {
+                unknown("the header `standfast-sender` is not of this message and installation")
+            })?;
+            let identity = self.of(&sender).await?;
+            return Ok((sender, identity));
+        }
         if let Some(token) = header(delivery, TOKEN_HEADER) {
-            let identity = self.tokens.authenticate(token).await.map_err(Refused::Later)?;
-            let identity = identity.ok_or_else(|| unknown("the token is not known"))?;
-            return match identity.role {
-                Role::Admin | Role::Publisher => Ok(identity),
-                Role::Worker => {
-                    let detail = "a worker's token does not submit; use a publisher's";
-                    Err(refused(ProblemKind::Forbidden, detail))
-                }
+            return match self.tokens.know(token).await.map_err(Refused::Later)? {
+                Known::Valid(known) => Ok((Sender::Token(known.token), known.identity)),
+                Known::Expired => Err(unknown("the token has expired")),
+                Known::Unknown => Err(unknown("the token is not known")),
             };
         }
         let user = delivery.user_id.as_deref().ok_or_else(|| {
             unknown("the message names nobody: set `user_id` or the header `standfast-token`")
         })?;
-        let principal = Principal::new(format!("user:{user}"));
-        let principal = principal.map_err(|fault| unknown(&fault.to_string()))?;
-        Ok(Identity { principal, role: Role::Publisher })
+        let sender = Sender::User(user.to_owned());
+        let identity = self.of(&sender).await?;
+        Ok((sender, identity))
+    }
+
+    /// Says who a sender is now, with the groups and the ceiling of now.
+    async fn of(&self, sender: &Sender) -> Result<Identity, Refused> {
+        let unknown = |detail: String| refused(ProblemKind::Unauthorized, detail);
+        let known = match sender {
+            Sender::Token(id) => self.tokens.know_id(id).await,
+            Sender::User(user) => self.tokens.know_amqp(user).await,
+        };
+        match (known.map_err(Refused::Later)?, sender) {
+            (Known::Valid(known), _) => Ok(known.identity),
+            (Known::Expired | Known::Unknown, Sender::Token(id)) => {
+                Err(unknown(format!("token {id}, by which it was sent, holds no more")))
+            }
+            (Known::Expired, Sender::User(user)) => {
+                Err(unknown(format!("what was granted to the broker's user `{user}` has expired")))
+            }
+            (Known::Unknown, Sender::User(user)) if self.granted_users_only => {
+                Err(unknown(format!(
+                    "nothing was granted to the broker's user `{user}`; an admin does it with \
+                         `standfast token create --amqp-user {user}`"
+                )))
+            }
+            (Known::Unknown, Sender::User(user)) => {
+                let principal = Principal::new(format!("user:{user}"));
+                let principal = principal.map_err(|fault| unknown(fault.to_string()))?;
+                Ok(Identity::new(principal, Role::Publisher))
+            }
+        }
+    }
+
+    /// Makes what a rejected message keeps: its sender sealed, if one is known. Want of a right
+    /// is counted and logged here, once for each message.
+    async fn rejected(
+        &self,
+        delivery: &Delivery,
+        problem: &Problem,
+    ) -> Result<Message, EngineError> {
+        let sender = match self.sender(delivery).await {
+            Ok((sender, identity)) => Some((sender, identity)),
+            Err(Refused::Problem(_)) => None,
+            Err(Refused::Later(error)) => return Err(error),
+        };
+        let seal = match &sender {
+            Some((sender, _)) => Some(self.tokens.seal(sender, &sealed(delivery)).await?),
+            None => None,
+        };
+        let principal = match &sender {
+            Some((_, identity)) => identity.principal.to_string(),
+            None => "nobody".to_owned(),
+        };
+        let right = match problem.known() {
+            Some(ProblemKind::Unauthorized) => Some("token"),
+            Some(ProblemKind::Forbidden) => Some(Right::Submit.as_str()),
+            Some(_) | None => None,
+        };
+        let command = format!("{} {}", delivery.routing_key, message_id(delivery));
+        match right {
+            Some(right) => self.tokens.note_refused(&RefusedCommand {
+                principal: &principal,
+                right,
+                task: None,
+                command: &command,
+            }),
+            None => {
+                let message_id = message_id(delivery);
+                tracing::info!(principal, message_id, %problem, "message rejected");
+            }
+        }
+        Ok(rejection(delivery, problem, seal))
     }
 
     /// Sends the reply, and before it the message itself to the rejected ones if it was refused,
@@ -297,11 +390,11 @@ impl Intake {
         if let SubmitReply::Problem(problem) = reply
             && !*kept
         {
-            let rejection = rejection(delivery, problem);
+            let rejection = self.rejected(delivery, problem).await;
+            let rejection = rejection.map_err(|e| BrokerError::Unavailable(e.to_string()))?;
             for result in self.engine.broker().publish(vec![rejection], BOUND).await {
                 result?;
             }
-            tracing::info!(message_id = ?delivery.message_id, %problem, "message rejected");
             *kept = true;
         }
         let Some(answer) = reply_to(delivery, reply) else { return Ok(()) };
@@ -368,6 +461,7 @@ fn outcome(reply: &SubmitReply) -> &'static str {
     match reply {
         SubmitReply::Submitted(accepted) if accepted.created => "created",
         SubmitReply::Submitted(_) => "known",
+        SubmitReply::Stopped(_) => "stopped",
         SubmitReply::Problem(problem) => problem.known().map_or("unknown", ProblemKind::slug),
     }
 }
@@ -377,10 +471,21 @@ fn header<'d>(delivery: &'d Delivery, name: &str) -> Option<&'d str> {
     found.map(|(_, value)| value.as_str())
 }
 
+/// Gives the id that a message has among the rejected ones.
+fn message_id(delivery: &Delivery) -> &str {
+    delivery.message_id.as_deref().unwrap_or("none")
+}
+
+/// Names what a seal is for.
+fn sealed(delivery: &Delivery) -> Sealed<'_> {
+    let routing_key = &delivery.routing_key;
+    Sealed { message_id: message_id(delivery), routing_key, body: &delivery.body }
+}
+
 /// Makes the rejected copy; tokens are left out, and headers that would leave the problem no
 /// room.
-fn rejection(delivery: &Delivery, problem: &Problem) -> Message {
-    let own = [TOKEN_HEADER, PROBLEM_HEADER, ROUTING_KEY_HEADER];
+fn rejection(delivery: &Delivery, problem: &Problem, seal: Option<String>) -> Message {
+    let own = [TOKEN_HEADER, PROBLEM_HEADER, ROUTING_KEY_HEADER, SENDER_HEADER];
     let mut room = KEPT_HEADERS_BYTES_MAX;
     let mut headers = Vec::new();
     for (name, value) in &delivery.headers {
@@ -392,9 +497,10 @@ fn rejection(delivery: &Delivery, problem: &Problem) -> Message {
     }
     headers.push((PROBLEM_HEADER.to_owned(), problem_header(problem)));
     headers.push((ROUTING_KEY_HEADER.to_owned(), delivery.routing_key.clone()));
+    headers.extend(seal.map(|seal| (SENDER_HEADER.to_owned(), seal)));
     Message {
         destination: Destination::Rejected,
-        message_id: delivery.message_id.clone().unwrap_or_else(|| "none".to_owned()),
+        message_id: message_id(delivery).to_owned(),
         correlation_id: delivery.correlation_id.clone(),
         headers,
         body: delivery.body.clone(),
@@ -419,6 +525,14 @@ fn problem_header(problem: &Problem) -> String {
     }
 }
 
+/// Reads a message's body.
+fn body(delivery: &Delivery) -> Result<Value, Refused> {
+    json::read(&delivery.body, Limits::PLAN).map_err(|faults| {
+        let detail = "the body is not acceptable JSON";
+        listed(ProblemKind::InvalidJson, detail, faults)
+    })
+}
+
 fn refused(kind: ProblemKind, detail: impl Into<String>) -> Refused {
     Refused::Problem(Box::new(Problem::new(kind, detail)))
 }
@@ -438,10 +552,16 @@ fn refusal_problem(refusal: &Refusal) -> Refused {
         Refusal::Forbidden(_) => ProblemKind::Forbidden,
         Refusal::Fenced { .. } => ProblemKind::Fenced,
         Refusal::NotClaimable { .. }
+        | Refusal::NotStoppable { .. }
         | Refusal::NotApplicable { .. }
         | Refusal::Effect { .. }
+        | Refusal::OwnerChanged(_)
         | Refusal::Ended(_)
+        | Refusal::Ending(_)
+        | Refusal::Stopped
+        | Refusal::NotStopped
         | Refusal::EndDecided(_) => ProblemKind::NotApplicable,
+        Refusal::PlanMoved => ProblemKind::PlanMoved,
     };
     refused(kind, refusal.to_string())
 }

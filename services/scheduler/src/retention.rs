@@ -71,9 +71,9 @@ impl Duty for Retention {
 /// leads back here.
 async fn remove(shared: &Shared, task: &TaskId, member: &str) -> Result<(), EngineError> {
     let engine = &shared.engine;
-    let mut records = engine.read(task, &[Key::Header, Key::Meta]).await?;
+    let mut records = engine.read(task, &[Key::Header, Key::Meta, Key::Owner]).await?;
     let mut stale = Vec::new();
-    for key in [Key::Header, Key::Meta] {
+    for key in [Key::Header, Key::Meta, Key::Owner] {
         let Some(record) = records.remove(&key).flatten() else { continue };
         if let Record::Header(header) = &record
             && (!header.state.is_final() || header.uncleared)

@@ -13,9 +13,10 @@ use standfast_domain::outcome::FailureClass;
 use standfast_domain::record::NotLanded;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{Claimed, Claims, News, Renewed, Report, Stay};
+use standfast_engine::claims::{Claimed, Claims, Renewed, Report, Stay};
 use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -27,7 +28,7 @@ use crate::gauges::Came;
 use crate::handlers::{
     self, Class, Effect, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Pulse, Secrets,
 };
-use crate::heartbeat::{Heart, Standing};
+use crate::heartbeat::{Heart, HeldUntil, Standing};
 use crate::log_keeper;
 use crate::pool::Pool;
 
@@ -64,11 +65,13 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// Runs an attempt whose claim was asked for at a time of the local clock, and tells its
-    /// result; with `stay`, its worker would go on with a step that this releases.
+    /// result; with `stay`, its worker would go on with a step that this releases. `news` makes
+    /// it ask the store at once whether it is to go on.
     pub async fn run(
         &self,
         claimed: Claimed,
         asked: Duration,
+        news: Arc<Notify>,
         handler: Arc<dyn Handler>,
         stay: Option<Stay>,
     ) -> Ended {
@@ -79,17 +82,19 @@ impl Bench {
             at: claimed.at(&self.worker),
             actor: self.actor.clone(),
             pulse: Pulse::default(),
+            now: news,
+            held: HeldUntil::new(claimed.length.to_std(), asked),
         };
         let interval = claimed.interval.to_std();
         let (standing, beat) = heart.clone().start(interval, cancel.clone());
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
         let (made, directory) = self.directory(&claimed, &*handler, &name).await;
-        let before = self.still_held(&claimed, asked).await;
+        let before = self.still_held(&claimed, asked, &heart).await;
         let (mut gate, mut spooled) = (None, false);
         let report = match (&directory, before) {
             (Ok(directory), Standing::Held) => {
                 let log = LogSink::new(LogLimits::default(), Some(&directories::spool(directory)));
-                gate = self.gate(&claimed, directory, &log, &cancel).map(Arc::new);
+                gate = self.gate(&claimed, directory, &log, (&heart, &cancel)).map(Arc::new);
                 let (pulse, gate) = (heart.pulse.clone(), gate.clone());
                 let course = Course { cancel, pulse, log: log.clone(), gate };
                 let report = self.work(&claimed, handler, directory, course).await;
@@ -158,15 +163,14 @@ impl Bench {
     /// Renews a claim that may have run out on the way to its handler, since the store was slow
     /// or this process stood still: nothing starts on a claim that may be another's. Counted is
     /// from when it was asked for: how old the time in a late answer is, nobody knows.
-    async fn still_held(&self, claimed: &Claimed, mut asked: Duration) -> Standing {
+    async fn still_held(&self, claimed: &Claimed, mut asked: Duration, heart: &Heart) -> Standing {
         let clock = self.claims.engine().clock();
         loop {
             if clock.monotonic().saturating_sub(asked) < claimed.length.to_std() {
                 return Standing::Held;
             }
             asked = clock.monotonic();
-            let (at, actor) = (claimed.at(&self.worker), self.actor.clone());
-            match self.claims.renew(&claimed.task, at, News::default(), actor).await {
+            match heart.beat().await {
                 Ok(Renewed { stop: false, .. }) => continue,
                 Ok(Renewed { stop: true, .. }) => return Standing::ToEnd,
                 Err(EngineError::Refused(_)) => return Standing::Lost,
@@ -267,7 +271,7 @@ impl Bench {
         claimed: &Claimed,
         directory: &Path,
         log: &LogSink,
-        cancel: &CancellationToken,
+        (heart, cancel): (&Heart, &CancellationToken),
     ) -> Option<Gate> {
         let declared = claimed.effect.clone()?;
         let checker = declared.check.clone().and_then(|check| {
@@ -277,7 +281,8 @@ impl Bench {
                 step: claimed.step.to_string(),
                 attempt: claimed.attempt,
                 round: claimed.round,
-                directory: directory.join(".check"),
+                directory: directory.to_owned(),
+                directories: self.directories.clone(),
                 log: log.clone(),
                 secrets: self.secrets.clone(),
             })
@@ -287,6 +292,7 @@ impl Bench {
             task: claimed.task.clone(),
             at: claimed.at(&self.worker),
             actor: self.actor.clone(),
+            heart: heart.clone(),
             declared,
             checker,
             cancel: cancel.clone(),

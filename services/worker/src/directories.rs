@@ -22,6 +22,9 @@ pub trait Directories: Send + Sync {
     /// crash left under the name is removed first.
     async fn make(&self, name: &str, inputs: &[(StepId, Artifact)]) -> Result<PathBuf, FilesError>;
 
+    /// Makes a directory within an attempt's, with which it goes.
+    async fn make_within(&self, directory: &Path, name: &str) -> Result<PathBuf, FilesError>;
+
     /// Keeps artifacts in the blobs. A crash leaves blobs that go with their task.
     async fn keep(
         &self,
@@ -80,6 +83,12 @@ impl Directories for LocalDirectories {
                 Err(error)
             }
         }
+    }
+
+    async fn make_within(&self, directory: &Path, name: &str) -> Result<PathBuf, FilesError> {
+        let within = directory.join(name);
+        tokio::fs::create_dir_all(&within).await?;
+        Ok(within)
     }
 
     async fn keep(

@@ -4,29 +4,33 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::Value;
 use standfast_domain::decide::Speaker;
 use standfast_domain::ids::{Principal, TaskId};
 use standfast_domain::record::{MAIN_EFFECT, NotLanded};
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
-use standfast_engine::claims::Claims;
+use standfast_engine::claims::{Claims, Renewed};
 use standfast_engine::effects::{
     DeclaredCheck, DeclaredEffect, EffectAsk, Intended, SEND_WINDOW, Told,
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::directories::Directories;
 use crate::handlers::{
     Class, Failure, Handler, Intents, Job, LogSink, MaySend, NamedSecrets, Pulse, Report, Secrets,
     Sent,
 };
+use crate::heartbeat::Heart;
 
 /// The wait between two tries while the store does not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// The name of a check's directory within its attempt's.
+const DIRECTORY: &str = ".check";
 
 /// What the gate of one attempt needs.
 pub(crate) struct Gate {
@@ -34,6 +38,7 @@ pub(crate) struct Gate {
     pub task: TaskId,
     pub at: Attempt,
     pub actor: Principal,
+    pub heart: Heart,
     pub declared: DeclaredEffect,
     /// Runs the effect's check; none if it has none, or its handler is not here.
     pub checker: Option<Checker>,
@@ -52,7 +57,9 @@ pub(crate) struct Checker {
     pub step: String,
     pub attempt: u32,
     pub round: u32,
+    /// The attempt's directory, in which the check has one of its own.
     pub directory: PathBuf,
+    pub directories: Arc<dyn Directories>,
     pub log: LogSink,
     pub secrets: Arc<dyn Secrets>,
 }
@@ -67,22 +74,31 @@ enum Found {
 #[async_trait]
 impl Intents for Gate {
     async fn may_send(&self, request_timeout: Duration) -> MaySend {
-        if !self.declared.class.needs_durable_store() {
-            return MaySend::Before(Instant::now() + request_timeout); // the claim is the intent
-        }
+        let mut first = None; // an intent whose answer was lost may be as old as its first call
         loop {
-            let before = Instant::now() + SEND_WINDOW.to_std();
-            let answer = self
-                .claims
-                .intend(&self.task, self.at.clone(), self.ask(request_timeout), self.actor.clone())
-                .await;
-            match answer {
-                Ok(Intended::Send { .. }) => return MaySend::Before(before),
+            if let Some(ended) = self.hold_fast().await {
+                return ended;
+            }
+            let asked = *first.get_or_insert(self.monotonic());
+            if !self.declared.class.needs_durable_store() {
+                // The claim is the intent, and both are over at the same time.
+                return MaySend::Before((asked + request_timeout).min(self.heart.held.get()));
+            }
+            let (at, ask) = (self.at.clone(), self.ask(request_timeout));
+            match self.claims.intend(&self.task, at, ask, self.actor.clone()).await {
+                Ok(Intended::Send { .. }) => {
+                    let window = asked + SEND_WINDOW.to_std();
+                    if self.monotonic() < window {
+                        return MaySend::Before(window.min(self.heart.held.get()));
+                    }
+                    self.tell(Told::NotLanded(NotLanded::NotSent)).await; // and record it anew
+                    first = None;
+                }
                 Ok(Intended::Kept { receipt }) => return MaySend::Kept(receipt),
                 Ok(Intended::Ended) => return self.ended(),
                 Ok(Intended::Check { .. }) => match self.find_out(request_timeout).await {
                     Some(answer) => return answer,
-                    None => continue,
+                    None => first = None,
                 },
                 Err(EngineError::Refused(refusal)) => {
                     return self.refused(&format!("failed to {refusal}"));
@@ -90,16 +106,16 @@ impl Intents for Gate {
                 Err(EngineError::Store(error)) => {
                     tracing::debug!(task = %self.task, step = %self.at.step, %error,
                         "an effect waits until the store answers");
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(ASK_AGAIN) => {}
-                () = self.cancel.cancelled() => {
-                    let why = "cancelled while its effect waited for the store";
-                    return MaySend::Ended(unsent(Class::Cancelled, why));
+                    if let Some(cancelled) = self.wait().await {
+                        return cancelled;
+                    }
                 }
             }
         }
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.claims.engine().clock().monotonic()
     }
 }
 
@@ -107,6 +123,52 @@ impl Gate {
     /// True once the attempt has ended there and then.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
+    }
+
+    /// Renews a claim that is about to run out, since this worker was cut off or slow: what is
+    /// sent under a claim that has run out may be another's to send. Gives the end of an attempt
+    /// that may send nothing any more.
+    async fn hold_fast(&self) -> Option<MaySend> {
+        while self.heart.held.runs_out(self.monotonic()) {
+            match self.heart.beat().await {
+                Ok(Renewed { stop: true, .. }) => {
+                    let why = "told to end before it sent anything";
+                    return Some(MaySend::Ended(unsent(Class::Cancelled, why)));
+                }
+                // The end of the attempt's time cuts its claim, and no renewal makes it longer.
+                Ok(Renewed { stop: false, .. }) if self.monotonic() < self.heart.held.get() => {
+                    return None;
+                }
+                Ok(Renewed { stop: false, .. }) => {
+                    let why = "its time was over before it sent anything";
+                    return Some(MaySend::Ended(unsent(Class::Timeout, why)));
+                }
+                Err(EngineError::Refused(_)) => {
+                    let why = "taken over before it sent anything";
+                    return Some(MaySend::Ended(unsent(Class::Cancelled, why)));
+                }
+                Err(EngineError::Store(error)) => {
+                    tracing::debug!(task = %self.task, step = %self.at.step, %error,
+                        "an effect waits until its claim is renewed");
+                }
+            }
+            if let Some(cancelled) = self.wait().await {
+                return Some(cancelled);
+            }
+        }
+        None
+    }
+
+    /// Waits between two tries; gives the end of an attempt that is cancelled meanwhile.
+    async fn wait(&self) -> Option<MaySend> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => {
+                let why = "cancelled while its effect waited for the store";
+                Some(MaySend::Ended(unsent(Class::Cancelled, why)))
+            }
+            () = tokio::time::sleep(ASK_AGAIN) => None,
+        }
     }
 
     fn ask(&self, request_timeout: Duration) -> EffectAsk {
@@ -176,8 +238,9 @@ impl Gate {
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(ASK_AGAIN) => {}
+                biased;
                 () = self.give_up.cancelled() => return,
+                () = tokio::time::sleep(ASK_AGAIN) => {}
             }
         }
     }
@@ -190,16 +253,19 @@ impl Gate {
 
 impl Checker {
     async fn run(&self, task: &TaskId, time: Duration, cancel: &CancellationToken) -> Found {
-        if let Err(error) = tokio::fs::create_dir_all(&self.directory).await {
-            return Found::Nothing(unsent(Class::Retryable, &format!("its check: {error}")));
-        }
+        let directory = match self.directories.make_within(&self.directory, DIRECTORY).await {
+            Ok(directory) => directory,
+            Err(error) => {
+                return Found::Nothing(unsent(Class::Retryable, &format!("its check: {error}")));
+            }
+        };
         let job = Job {
             task: task.to_string(),
             step: self.step.clone(),
             attempt: self.attempt,
             round: self.round,
             input: self.check.with.clone(),
-            directory: self.directory.clone(),
+            directory,
             artifact: None,
             deadline: time,
             cancel: cancel.clone(),
@@ -209,26 +275,14 @@ impl Checker {
             pulse: Pulse::default(),
             effect: None,
         };
-        let uses = self.check.uses.as_str();
         match self.handler.run(job).await {
             Report::Succeeded(success) => Found::Happened(success.output),
-            Report::Failed(failure) if says_no(uses, &failure) => Found::NotHappened,
+            Report::Failed(failure) if self.handler.says_no(&failure) => Found::NotHappened,
             Report::Failed(failure) => {
                 let message = format!("its effect could not be checked: {}", failure.message);
                 Found::Nothing(Failure { sent: Sent::Not, message, ..failure })
             }
         }
-    }
-}
-
-/// True if a failed check says that the effect has not happened: `exec` by exit code 1, `http`
-/// by 404 and 410.
-fn says_no(uses: &str, failure: &Failure) -> bool {
-    let Some(output) = &failure.output else { return false };
-    match uses {
-        "exec" => output["exit_code"] == json!(1),
-        "http" => output["status"] == json!(404) || output["status"] == json!(410),
-        _ => false,
     }
 }
 

@@ -21,6 +21,7 @@ mod gauges;
 mod heartbeat;
 mod log_keeper;
 mod pool;
+mod recalls;
 mod reserve;
 mod secrets;
 mod worker;

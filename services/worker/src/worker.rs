@@ -21,7 +21,7 @@ use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::attempt::{Bench, Ended, HandlersRun};
 use crate::builtin::BuiltinHandlers;
@@ -30,6 +30,7 @@ use crate::folder::Folder;
 use crate::gauges::{Came, Gauges};
 use crate::handlers::Secrets;
 use crate::pool::Pool;
+use crate::recalls::{Listener, Recalls};
 use crate::reserve::Supply;
 
 /// The wait between two tries of a claim while the store does not answer.
@@ -105,6 +106,8 @@ struct Work {
     running: TaskTracker,
     /// The attempts that run here.
     here: Mutex<BTreeSet<StepMessage>>,
+    /// What makes their hearts beat at once.
+    recalls: Arc<Recalls>,
     shutdown: CancellationToken,
 }
 
@@ -124,10 +127,17 @@ struct StepMessage {
 }
 
 /// What an attempt holds of its worker.
-struct Held {
+struct Held<'w> {
     acker: Box<dyn Acker>,
     slot: OwnedSemaphorePermit,
-    message: StepMessage,
+    listener: Listener<'w>,
+}
+
+/// An attempt that begins: when it was asked for, and what makes its heart beat at once.
+struct Running {
+    claimed: Claimed,
+    asked: Duration,
+    news: Arc<Notify>,
 }
 
 async fn acknowledge(acker: Box<dyn Acker>) {
@@ -211,12 +221,16 @@ impl Worker {
         let worker = Arc::new(self);
         let slots = Arc::new(Semaphore::new(usize::from(worker.settings.concurrency)));
         let running = TaskTracker::new();
+        let recalls = Arc::new(Recalls::default());
+        let (engine, id) = (worker.claims.engine().clone(), worker.settings.worker.clone());
+        let listening = AbortOnDropHandle::new(tokio::spawn(recalls.clone().follow(engine, id)));
         let work = Arc::new(Work {
             worker: worker.clone(),
             bench,
             slots,
             running: running.clone(),
             here: Mutex::default(),
+            recalls: recalls.clone(),
             shutdown: shutdown.clone(),
         });
         let mut loops = Loops::new();
@@ -250,6 +264,7 @@ impl Worker {
             subscription.close().await; // now nothing of it is held by an attempt
         }
         announcing.abort();
+        drop(listening);
         if let Err(error) = worker.registry.withdraw(&worker.settings.worker).await {
             tracing::debug!(%error, "announcement not withdrawn; it expires");
         }
@@ -283,6 +298,7 @@ impl Worker {
             delivery.acker.dead_letter().await;
             return;
         };
+        let listener = work.recalls.listen(&message.task, &message.step, message.attempt);
         match self.wake(&message, &work.shutdown).await {
             Woken::Nothing(reason) => {
                 self.gauges.spent.add(reason);
@@ -290,7 +306,7 @@ impl Worker {
             }
             Woken::ShuttingDown => self.give_back(queue, delivery).await,
             Woken::Attempt(claimed, asked) => {
-                let held = Held { acker: delivery.acker, slot, message };
+                let held = Held { acker: delivery.acker, slot, listener };
                 self.stay(queue, (*claimed, asked), held, work).await;
             }
         }
@@ -298,20 +314,32 @@ impl Worker {
 
     /// Runs an attempt, and those that the worker stays with. The delivery woke for the first: it
     /// is acked as soon as that one's result is stored or refused.
-    async fn stay(&self, queue: &Queue, first: (Claimed, Duration), held: Held, work: &Work) {
-        let Held { acker, slot, message } = held;
-        let (mut acker, mut next, mut left) = (Some(acker), Some(first), self.settings.stay);
-        while let Some((claimed, asked)) = next.take() {
+    async fn stay<'w>(
+        &self,
+        queue: &Queue,
+        (claimed, asked): (Claimed, Duration),
+        Held { acker, slot, listener }: Held<'w>,
+        work: &'w Work,
+    ) {
+        let (mut acker, mut left) = (Some(acker), self.settings.stay);
+        let mut next = Some((claimed, asked, listener));
+        while let Some((claimed, asked, listener)) = next.take() {
             let told = if work.shutdown.is_cancelled() {
                 // Claimed while the shutdown began: nothing new starts after it.
                 work.bench.tell(&claimed, None, None).await.is_some()
             } else {
                 let stay = (left > 0).then(|| self.terms(queue));
                 left = left.saturating_sub(1);
-                // Counted from before it was claimed: how old the answer is, nobody knows.
+                // Counted from before it was claimed: how old the answer is, nobody knows. Heard
+                // from then on, too: a stop may come before the answer.
                 let began = self.claims.engine().clock().monotonic();
-                let ended = self.attempt(queue, (claimed, asked), stay, (work, &message)).await;
-                next = ended.next.map(|claimed| (*claimed, began));
+                let ahead = work.recalls.listen_ahead(&claimed.task);
+                let running = Running { claimed, asked, news: listener.beat.clone() };
+                let ended = self.attempt(queue, running, stay, work).await;
+                next = ended.next.map(|claimed| {
+                    ahead.settle(&claimed.step, claimed.attempt);
+                    (*claimed, began, ahead)
+                });
                 ended.told
             };
             let acked = acker.take_if(|_| told).map(acknowledge);
@@ -329,19 +357,19 @@ impl Worker {
     async fn attempt(
         &self,
         queue: &Queue,
-        (claimed, asked): (Claimed, Duration),
+        Running { claimed, asked, news }: Running,
         stay: Option<Stay>,
-        (work, message): (&Work, &StepMessage),
+        work: &Work,
     ) -> Ended {
         let Some(handler) = self.handlers.get(claimed.handler.as_str()) else {
             return Ended { told: false, came: Came::GivenUp, next: None }; // it was asked for
         };
-        let (task, step) = (message.task.clone(), claimed.step.clone());
+        let (task, step) = (claimed.task.clone(), claimed.step.clone());
         let (epoch, attempt) = (claimed.epoch, claimed.attempt);
         let place = StepMessage { task, step, epoch, attempt };
         self.gauges.started(queue);
         work.here().insert(place.clone());
-        let ended = work.bench.run(claimed, asked, handler, stay).await;
+        let ended = work.bench.run(claimed, asked, news, handler, stay).await;
         work.here().remove(&place);
         self.gauges.ended(queue, ended.came);
         ended
@@ -573,9 +601,15 @@ fn reason(refusal: &Refusal) -> &'static str {
         Refusal::InvalidPlan(_)
         | Refusal::KeyReused(_)
         | Refusal::Fenced { .. }
+        | Refusal::NotStoppable { .. }
         | Refusal::NotApplicable { .. }
         | Refusal::Ended(_)
+        | Refusal::Ending(_)
+        | Refusal::OwnerChanged(_)
         | Refusal::EndDecided(_)
+        | Refusal::Stopped
+        | Refusal::NotStopped
+        | Refusal::PlanMoved
         | Refusal::Effect { .. }
         | Refusal::Forbidden(_) => "refused",
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use standfast_domain::ids::Queue;
 use standfast_engine::ports::{
     Acker, Broker, BrokerError, BrokerHealth, Delivery, Depth, Destination, Message, Source,
@@ -28,6 +29,9 @@ pub const STEP_MESSAGES_MAX: usize = 100_000;
 /// oldest goes first: these tell of trouble, and the newest trouble is what is looked for.
 pub const KEPT_MESSAGES_MAX: usize = 1_000;
 
+/// Messages that one listener to control may fall behind; it then looks at everything instead.
+pub const CONTROL_MESSAGES_MAX: usize = 1_000;
+
 /// Names one queue of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Place {
@@ -36,6 +40,8 @@ enum Place {
     DeadSteps,
     Rejected,
     Reply(String),
+    /// One listener's own; goes with it.
+    Control(u64),
 }
 
 impl Place {
@@ -47,11 +53,13 @@ impl Place {
         }
     }
 
-    fn of_source(source: &Source) -> Self {
+    /// Gives the queue that a subscription of that number takes from.
+    fn of_source(source: &Source, number: u64) -> Self {
         match source {
             Source::Steps(queue) => Self::Steps(queue.clone()),
             Source::Intake => Self::Intake,
             Source::DeadSteps => Self::DeadSteps,
+            Source::Control { .. } => Self::Control(number),
         }
     }
 
@@ -63,6 +71,7 @@ impl Place {
             Self::DeadSteps => "steps".to_owned(),
             Self::Rejected => "standfast.rejected".to_owned(),
             Self::Reply(name) => name.clone(),
+            Self::Control(_) => "standfast.control".to_owned(),
         }
     }
 }
@@ -127,10 +136,29 @@ impl State {
         shelf.arrived.notify_one();
     }
 
+    /// Puts a word at the end of each listener's queue. One that is far behind is told to look
+    /// at everything, which is what it would come to.
+    fn tell(&mut self, body: &Bytes) {
+        for (place, shelf) in &mut self.shelves {
+            let Place::Control(_) = place else { continue };
+            let mut body = body.clone();
+            if shelf.ready.len() >= CONTROL_MESSAGES_MAX {
+                shelf.ready.clear();
+                body = Bytes::new();
+            }
+            shelf.ready.push_back(control_message(body));
+            shelf.arrived.notify_one();
+        }
+    }
+
     /// Ends a subscription: what it held goes back to the front, in its old order. One that
     /// had ceased counts as no consumer any more.
     fn release(&mut self, holder: u64, ceased: bool) {
         let Some(Holder { place, held }) = self.holders.remove(&holder) else { return };
+        if let Place::Control(_) = place {
+            self.shelves.remove(&place);
+            return;
+        }
         let shelf = self.shelf(&place);
         shelf.consumers = shelf.consumers.saturating_sub(u64::from(!ceased));
         for (_, message) in held.into_iter().rev() {
@@ -147,6 +175,16 @@ impl State {
         let holder = self.holders.get_mut(&holder)?;
         let message = holder.held.remove(&tag)?;
         Some((holder.place.clone(), message))
+    }
+}
+
+fn control_message(body: Bytes) -> Message {
+    Message {
+        destination: Destination::Rejected, // read by nobody: it is in its queue already
+        message_id: String::new(),
+        correlation_id: None,
+        headers: Vec::new(),
+        body,
     }
 }
 
@@ -211,14 +249,18 @@ impl Broker for InProcessBroker {
         messages.into_iter().map(|message| state.publish(message)).collect()
     }
 
+    fn tell(&self, body: Bytes) {
+        self.lock().tell(&body);
+    }
+
     async fn subscribe(
         &self,
         source: Source,
         prefetch: u16,
     ) -> Result<Box<dyn Subscription>, BrokerError> {
-        let place = Place::of_source(&source);
         let mut state = self.lock();
         let number = state.next_number();
+        let place = Place::of_source(&source, number);
         let shelf = state.shelf(&place);
         shelf.consumers += 1;
         let arrived = shelf.arrived.clone();
@@ -298,7 +340,7 @@ impl InProcessSubscription {
         Delivery {
             body: message.body.clone(),
             routing_key: self.place.routing_key(),
-            message_id: Some(message.message_id.clone()),
+            message_id: Some(message.message_id.clone()).filter(|id| !id.is_empty()),
             correlation_id: message.correlation_id.clone(),
             reply_to: None,
             user_id: None,
@@ -385,7 +427,7 @@ impl Acker for InProcessAcker {
         let target = match place {
             Place::Steps(_) => Some(Place::DeadSteps),
             Place::Intake => Some(Place::Rejected),
-            Place::DeadSteps | Place::Rejected | Place::Reply(_) => None,
+            Place::DeadSteps | Place::Rejected | Place::Reply(_) | Place::Control(_) => None,
         };
         if let Some(target) = target {
             let from = place.routing_key();
@@ -401,8 +443,6 @@ impl Acker for InProcessAcker {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     fn message(destination: Destination, id: usize) -> Message {

@@ -7,7 +7,9 @@ use crate::commit::CommitId;
 use crate::hold::{Answer, Hold, HoldReason};
 use crate::ids::{Kind, Principal, Queue, StepId, WorkerId};
 use crate::outcome::FailureClass;
-use crate::record::{Claim, DecodeError, EffectClass, Ending, FORMAT, NotLanded, SkipReason};
+use crate::record::{
+    Claim, DecodeError, EffectClass, Ending, FORMAT, NotLanded, SkipReason, StopMode,
+};
 use crate::time::{Span, Time};
 
 /// One thing that happened to a task.
@@ -59,6 +61,9 @@ pub enum Change {
         /// When a worker must have started it (`timeout.queue`).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start_by: Option<Time>,
+        /// How long its task had been paused when its time began, in milliseconds.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        paused_ms: u64,
         /// True if a person's answer made it ready: its count of attempts starts again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         afresh: bool,
@@ -69,6 +74,14 @@ pub enum Change {
         step: StepId,
         /// When a worker must have started it.
         start_by: Time,
+    },
+    /// A clock of the step struck while the task was paused, or less late than the pause was
+    /// long: it is looked at again.
+    ClockPostponed {
+        /// The step.
+        step: StepId,
+        /// When.
+        look_at: Time,
     },
     /// A held step is resolved and released once more.
     StepReopened {
@@ -158,6 +171,10 @@ pub enum Change {
         /// What its handler last said of its progress, for the next attempt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         details: Option<String>,
+        /// True if it was taken from its worker, which may not know: it fell silent, a person
+        /// stopped the attempt, or a new round began.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        taken: bool,
     },
     /// A worker said how an attempt ended after that had been taken from it: its outcome is
     /// not used, its cost is.
@@ -306,6 +323,16 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
     },
+    /// The task has another owner.
+    HandedOver {
+        /// Who owned it.
+        from: Principal,
+        /// Who owns it now.
+        to: Principal,
+        /// In the words of who handed it over.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// The deadline has passed.
     DeadlinePassed,
     /// A stop was asked for.
@@ -313,6 +340,20 @@ pub enum Change {
         /// In the asker's words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// What it does to attempts that run and to what has landed.
+        #[serde(default)]
+        mode: StopMode,
+        /// Digest of the stop plan that it was asked for by.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        plan_sha256: Option<String>,
+    },
+    /// A stronger stop was asked for while attempts still ran.
+    StopStrengthened {
+        /// In the asker's words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// The mode from now on.
+        mode: StopMode,
     },
     /// The task is failing: nothing more of its plan starts.
     TaskFailing {
@@ -323,6 +364,21 @@ pub enum Change {
     EpochRaised {
         /// The new epoch.
         epoch: u32,
+    },
+    /// What has landed may be undone until then: the allowance begins, or a person's answer
+    /// begins it anew.
+    UndoAllowed {
+        /// When it is spent.
+        until: Time,
+    },
+    /// The undo of the last landing whose undo had not begun was added to the task.
+    UndoAdded {
+        /// The run: a step of its own.
+        step: StepId,
+        /// The landing's number.
+        landing: u32,
+        /// Digest of its definition as it is kept.
+        definitions_sha256: String,
     },
     /// The `finally` steps begin.
     FinallyStarted {

@@ -3,14 +3,16 @@
 //! Live running, recovery and `verify` all use it. It halts with `Need` where a record that
 //! the change touches is not known, so a decision and its evolution ask for the same records.
 
+mod course;
 mod effects;
+mod owner;
 
 use crate::event::{Change, Event};
-use crate::hold::{Hold, HoldClass, HoldReason};
-use crate::ids::StepId;
+use crate::hold::HoldClass;
+use crate::ids::{StepId, WorkerId};
 use crate::plan::When;
 use crate::record::{
-    Dependent, Ending, Header, Key, LastAttempt, LastFailure, Phase, Record, Settled, SkipReason,
+    Dependent, Header, Key, LastAttempt, LastFailure, Part, Phase, Record, Settled, SkipReason,
     Status, StepState,
 };
 use crate::refusal::Halt;
@@ -48,8 +50,9 @@ pub fn header_todo(header: &Header) -> Option<Todo> {
         Phase::Main if header.roots_from.is_some() => Some(Todo::Roots),
         Phase::Main if header.open == 0 && header.task_holds == 0 => Some(Todo::Verify),
         Phase::Closing { .. } => Some(Todo::Advance),
+        Phase::Undoing { .. } if header.undo_open == 0 => Some(Todo::Advance),
         Phase::Finally { .. } if header.finally_open == 0 => Some(Todo::Advance),
-        Phase::Main | Phase::Finally { .. } | Phase::Ended { .. } => None,
+        Phase::Main | Phase::Undoing { .. } | Phase::Finally { .. } | Phase::Ended { .. } => None,
     }
 }
 
@@ -65,6 +68,9 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::StartPostponed { step, start_by } => {
             view.edit_step(step, |state| state.start_by = Some(*start_by))
         }
+        Change::ClockPostponed { step, look_at } => {
+            view.edit_step(step, |state| state.look_at = Some(*look_at))
+        }
         Change::StepReopened { step } => {
             leave(view, step)?;
             enter(view, step, Status::Pending)?;
@@ -73,7 +79,8 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         }
         Change::StepHeld { step, hold } => {
             leave(view, step)?;
-            enter(view, step, Status::Held { hold: hold.clone() })
+            enter(view, step, Status::Held { hold: hold.clone() })?;
+            view.edit_step(step, |state| state.look_at = None)
         }
         Change::StepSkipped { step, reason } => {
             settle(view, step, Status::Skipped { at, reason: *reason })
@@ -99,16 +106,27 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::StepFailed { step, .. } => settle(view, step, Status::Failed { at }),
         Change::RoundOpened { by, round, steps, .. } => round_opened(view, by, *round, steps),
         Change::DependentsTold { step, chunk } => dependents_told(view, step, *chunk),
-        Change::TaskHeld { hold } => task_held(view, hold),
-        Change::TaskReleased { reason, by } => task_released(view, at, *reason, by.as_ref()),
+        Change::TaskHeld { .. }
+        | Change::TaskReleased { .. }
+        | Change::DeadlinePassed
+        | Change::StopRequested { .. }
+        | Change::StopStrengthened { .. }
+        | Change::UndoAllowed { .. }
+        | Change::UndoAdded { .. }
+        | Change::TaskFailing { .. }
+        | Change::EpochRaised { .. }
+        | Change::FinallyStarted { .. }
+        | Change::TaskEnded { .. }
+        | Change::EntriesCleared => course::change(view, event),
+        Change::HandedOver { to, .. } => owner::handed_over(view, to),
         Change::HoldAnswered { .. } => Ok(()), // a fact; what follows from it has its own events
-        Change::DeadlinePassed => view.edit_header(|header| header.deadline_at = None),
-        Change::StopRequested { reason } => stop_requested(view, event, reason.clone()),
-        Change::TaskFailing { reason } => task_failing(view, reason),
-        Change::EpochRaised { epoch } => view.edit_gate(|gate| gate.epoch = *epoch),
-        Change::FinallyStarted { ending } => finally_started(view, *ending),
-        Change::TaskEnded { ending, remove_at } => task_ended(view, at, *ending, *remove_at),
-        Change::EntriesCleared => view.edit_header(|header| header.uncleared = false),
+        Change::StepClaimed { .. } | Change::ClaimRenewed { .. } => claim(view, &event.change),
+    }
+}
+
+/// Gives an attempt to a worker, or keeps it there.
+fn claim(view: &mut View, change: &Change) -> Result<(), Halt> {
+    match change {
         Change::StepClaimed { step, claim } => {
             view.put(Key::Claim(step.clone()), Some(Record::Claim(claim.clone())))
         }
@@ -119,6 +137,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             claim.heard_at = Some(*heard_at);
             view.put(Key::Claim(step.clone()), Some(Record::Claim(claim)))
         }
+        _ => Ok(()),
     }
 }
 
@@ -131,6 +150,7 @@ fn task_submitted(view: &mut View, at: Time, steps: u32, sha256: &str) -> Result
     let finally_open = u32::try_from(meta.finally.len()).expect("fewer than the limit of steps");
     let header = Header::new(at, sha256, steps, finally_open, deadline_at);
     view.put(Key::Header, Some(Record::Header(header)))?;
+    owner::born(view)?;
     if view.get(&Key::Ahead)?.is_some() {
         view.put(Key::Ahead, None)?; // and with it the timer that would clean up
     }
@@ -138,67 +158,6 @@ fn task_submitted(view: &mut View, at: Time, steps: u32, sha256: &str) -> Result
         return roots_opened(view, 0);
     }
     view.edit_header(|header| header.roots_from = Some(0))
-}
-
-fn stop_requested(view: &mut View, event: &Event, reason: Option<String>) -> Result<(), Halt> {
-    let stop = crate::record::Stop { by: event.actor.clone(), at: event.at, reason };
-    view.edit_gate(|gate| {
-        gate.closed = true;
-        gate.stop = Some(stop);
-        gate.holds.clear();
-    })?;
-    view.edit_header(|header| {
-        header.phase = Phase::Closing { ending: Ending::Cancelled };
-        header.task_holds = 0;
-        header.deadline_at = None;
-    })
-}
-
-/// A task that ends is not held any more: its `finally` steps must be free to start.
-fn task_failing(view: &mut View, reason: &str) -> Result<(), Halt> {
-    view.edit_gate(|gate| {
-        gate.closed = true;
-        gate.holds.clear();
-    })?;
-    view.edit_header(|header| {
-        header.phase = Phase::Closing { ending: Ending::Failed };
-        header.task_holds = 0;
-        header.deadline_at = None;
-        header.failure = Some(reason.to_owned());
-    })
-}
-
-fn task_ended(view: &mut View, at: Time, ending: Ending, remove_at: Time) -> Result<(), Halt> {
-    view.edit_header(|header| {
-        header.phase = Phase::Ended { ending, at };
-        header.remove_at = Some(remove_at);
-        header.deadline_at = None;
-        // A redone step may still be telling dependents that need no telling any more.
-        header.uncleared = header.open + header.finally_open > 0 || header.round > 1;
-    })
-}
-
-fn task_held(view: &mut View, hold: &Hold) -> Result<(), Halt> {
-    view.edit_gate(|gate| {
-        gate.holds.retain(|other| other.reason != hold.reason || other.by != hold.by);
-        gate.holds.push(hold.clone());
-    })?;
-    let holds = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
-    view.edit_header(|header| header.task_holds = holds)
-}
-
-fn task_released(
-    view: &mut View,
-    at: Time,
-    reason: HoldReason,
-    by: Option<&StepId>,
-) -> Result<(), Halt> {
-    view.edit_gate(|gate| {
-        gate.holds.retain(|hold| hold.reason != reason || hold.by.as_ref() != by);
-        gate.released_at = gate.holds.is_empty().then_some(at);
-    })?;
-    let left = u32::try_from(view.gate()?.holds.len()).unwrap_or(u32::MAX);
-    view.edit_header(|header| header.task_holds = left)
 }
 
 fn roots_opened(view: &mut View, chunk: u32) -> Result<(), Halt> {
@@ -264,8 +223,16 @@ fn enter(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
 }
 
 fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt> {
-    let Change::StepReady { attempt, queue, with_sha256, give_up_at, start_by, afresh, .. } =
-        &event.change
+    let Change::StepReady {
+        attempt,
+        queue,
+        with_sha256,
+        give_up_at,
+        start_by,
+        paused_ms,
+        afresh,
+        ..
+    } = &event.change
     else {
         return Ok(());
     };
@@ -284,6 +251,8 @@ fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt>
         }
         state.first_ready_at.get_or_insert(event.at);
         state.give_up_at = *give_up_at;
+        state.paused_ms = *paused_ms;
+        state.look_at = None;
         state.start_by = *start_by;
     })
 }
@@ -303,8 +272,8 @@ fn step_succeeded(view: &mut View, event: &Event) -> Result<(), Halt> {
     };
     let at = event.at;
     let (worker, started_at, attempt) = (worker.clone(), *started_at, *attempt);
-    let last = LastAttempt { worker, started_at, ended_at: at, attempt, late: false };
-    attempt_ended(view, step, last, *cost_usd_micros)?;
+    let ran = Ran { worker, started_at, attempt };
+    attempt_ended(view, step, (ran, at), *cost_usd_micros)?;
     effects::doubt(view, step, attempt, at)?;
     view.edit_step(step, |state| state.details = None)?;
     if let Some(name) = checkpoint {
@@ -324,15 +293,14 @@ fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
         cost_usd_micros,
         charged,
         details,
+        ..
     } = &event.change
     else {
         return Ok(());
     };
-    let (worker, ended_at) = (worker.clone(), event.at);
-    let (started_at, attempt_number) = (*started_at, *attempt);
-    let last = LastAttempt { worker, started_at, ended_at, attempt: attempt_number, late: false };
-    attempt_ended(view, step, last, *cost_usd_micros)?;
-    effects::doubt(view, step, attempt_number, event.at)?;
+    let ran = Ran { worker: worker.clone(), started_at: *started_at, attempt: *attempt };
+    attempt_ended(view, step, (ran, event.at), *cost_usd_micros)?;
+    effects::doubt(view, step, *attempt, event.at)?;
     let failure =
         LastFailure { class: *class, message: message.clone(), attempt: *attempt, at: event.at };
     view.edit_step(step, |state| {
@@ -355,13 +323,23 @@ fn late_result_refused(view: &mut View, step: &StepId, cost_usd_micros: u64) -> 
     })
 }
 
+/// An attempt that has ended.
+struct Ran {
+    worker: WorkerId,
+    started_at: Time,
+    attempt: u32,
+}
+
 /// Takes the claim away and counts the attempt and its cost.
 fn attempt_ended(
     view: &mut View,
     step: &StepId,
-    last: LastAttempt,
+    (ran, ended_at): (Ran, Time),
     cost_usd_micros: u64,
 ) -> Result<(), Halt> {
+    let Ran { worker, started_at, attempt } = ran;
+    let after_stop = view.gate()?.stop.is_some();
+    let last = LastAttempt { worker, started_at, ended_at, attempt, late: false, after_stop };
     view.put(Key::Claim(step.clone()), None)?;
     view.edit_header(|header| {
         header.attempts += 1;
@@ -376,15 +354,13 @@ fn attempt_ended(
 
 /// Settles a step and tells its dependents, unless steps it has added are still open.
 fn settle(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
-    let finally = view.definition(step)?.finally;
+    let part = view.definition(step)?.part();
     leave(view, step)?;
     enter(view, step, status)?;
-    view.edit_header(|header| {
-        if finally {
-            less(&mut header.finally_open);
-        } else {
-            less(&mut header.open);
-        }
+    view.edit_header(|header| match part {
+        Part::Main => less(&mut header.open),
+        Part::Undo => less(&mut header.undo_open),
+        Part::Finally => less(&mut header.finally_open),
     })?;
     let mut next = Some(step.clone());
     while let Some(step) = next.take() {
@@ -478,6 +454,7 @@ fn tell_each(
 
 fn steps_added(view: &mut View, by: &StepId, steps: &[(StepId, u32)]) -> Result<(), Halt> {
     let count = u32::try_from(steps.len()).expect("fewer than the limit of steps");
+    let after_stop = view.gate()?.stop.is_some();
     view.edit_header(|header| {
         header.steps += count;
         header.open += count;
@@ -486,7 +463,8 @@ fn steps_added(view: &mut View, by: &StepId, steps: &[(StepId, u32)]) -> Result<
     view.edit_step(by, |state| state.added_open += count)?;
     for (step, remaining) in steps {
         let key = Key::Step(step.clone());
-        view.put(key, Some(Record::Step(StepState::pending(*remaining))))?;
+        let state = StepState { after_stop, ..StepState::pending(*remaining) };
+        view.put(key, Some(Record::Step(state)))?;
         if *remaining == 0 {
             view.todo.push_back(Todo::Release(step.clone()));
         }
@@ -546,6 +524,7 @@ fn steps_repeated(
 fn reopen(view: &mut View, step: &StepId, round: u32, remaining: u32) -> Result<(), Halt> {
     let before = view.step(step)?;
     let settled = before.is_settled();
+    let after_stop = settled && view.gate()?.stop.is_some();
     leave(view, step)?;
     enter(view, step, Status::Pending)?;
     view.edit_step(step, |state| {
@@ -554,10 +533,13 @@ fn reopen(view: &mut View, step: &StepId, round: u32, remaining: u32) -> Result<
             state.earlier = Some(Box::new(Settled { status, round }));
         }
         state.round = round;
+        state.after_stop |= after_stop;
         state.remaining = remaining;
         state.charged = 0;
         state.first_ready_at = None;
         state.give_up_at = None;
+        state.paused_ms = 0;
+        state.look_at = None;
         state.start_by = None;
         state.details = None;
         state.resolved = false;
@@ -568,23 +550,6 @@ fn reopen(view: &mut View, step: &StepId, round: u32, remaining: u32) -> Result<
     }
     if remaining == 0 {
         view.todo.push_back(Todo::Release(step.clone()));
-    }
-    Ok(())
-}
-
-fn finally_started(view: &mut View, ending: Ending) -> Result<(), Halt> {
-    let steps = view.meta()?.finally.clone();
-    view.need(steps.iter().map(|step| Key::Definition(step.clone())))?;
-    view.need(steps.iter().map(|step| Key::Step(step.clone())))?;
-    view.edit_gate(|gate| gate.closed = true)?;
-    view.edit_header(|header| {
-        header.phase = Phase::Finally { ending };
-        header.deadline_at = None;
-    })?;
-    for step in &steps {
-        if view.definition(step)?.needs_count == 0 {
-            open(view, step)?;
-        }
     }
     Ok(())
 }

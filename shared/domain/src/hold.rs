@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::StepId;
-use crate::time::Time;
+use crate::record::Gate;
+use crate::time::{Span, Time};
 
 /// Why something does not move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -25,6 +26,8 @@ pub enum HoldReason {
     UncertainEffect,
     /// An effect has happened, and the step would now send another request under its name.
     EffectChanged,
+    /// A stop could not undo what has landed.
+    UndoFailed,
 }
 
 /// Whether a hold ends by itself or needs a person.
@@ -43,7 +46,8 @@ pub enum HoldClass {
 pub enum Answer {
     /// Go on: run the step again, or lift the task's hold.
     Retry,
-    /// Go on without: the step counts as skipped, the check as passed.
+    /// Go on without: the step counts as skipped, the check as passed, what was not undone as
+    /// settled by hand.
     Skip,
     /// The effect has happened; its receipt may come with the answer.
     Happened,
@@ -58,6 +62,18 @@ pub enum Answer {
 }
 
 impl HoldReason {
+    /// All reasons.
+    pub const ALL: [Self; 8] = [
+        Self::Timer,
+        Self::Paused,
+        Self::Failures,
+        Self::WorkerDied,
+        Self::Verification,
+        Self::UncertainEffect,
+        Self::EffectChanged,
+        Self::UndoFailed,
+    ];
+
     /// Gives the word used everywhere.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -68,6 +84,7 @@ impl HoldReason {
             Self::Verification => "verification",
             Self::UncertainEffect => "uncertain_effect",
             Self::EffectChanged => "effect_changed",
+            Self::UndoFailed => "undo_failed",
         }
     }
 
@@ -80,7 +97,8 @@ impl HoldReason {
             | Self::WorkerDied
             | Self::Verification
             | Self::UncertainEffect
-            | Self::EffectChanged => HoldClass::Blocked,
+            | Self::EffectChanged
+            | Self::UndoFailed => HoldClass::Blocked,
         }
     }
 
@@ -93,6 +111,7 @@ impl HoldReason {
             Self::Verification => &[Answer::Skip, Answer::Retry, Answer::Stop],
             Self::UncertainEffect => &[Answer::Happened, Answer::NotHappened, Answer::Stop],
             Self::EffectChanged => &[Answer::Keep, Answer::SendAlso, Answer::Stop],
+            Self::UndoFailed => &[Answer::Retry, Answer::Skip],
         }
     }
 }
@@ -152,6 +171,10 @@ pub struct Hold {
     /// When it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Time>,
+    /// Of a wait for a span, whose clock stands still while its task is paused: how long the
+    /// task had been paused before it began, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_ms: Option<u64>,
     /// Of a hold of the task: the step whose failure made it, and whose answer ends it. A task
     /// has at most one hold for each reason and step, and one for each reason of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,8 +197,22 @@ pub struct HeldEffect {
 }
 
 impl Hold {
+    /// Gives when it ends by itself, pauses of the task since it began included.
+    pub fn ends_at(&self, gate: &Gate, now: Time) -> Option<Time> {
+        let still = self.paused_ms.map_or(0, |ms| gate.stood_still_ms(now).saturating_sub(ms));
+        self.due.map(|due| due.after(Span(still)))
+    }
+
     /// Makes a hold without a clock.
     pub fn new(reason: HoldReason, message: impl Into<String>, since: Time) -> Self {
-        Self { reason, message: message.into(), since, due: None, by: None, effect: None }
+        Self {
+            reason,
+            message: message.into(),
+            since,
+            due: None,
+            paused_ms: None,
+            by: None,
+            effect: None,
+        }
     }
 }

@@ -38,8 +38,42 @@ pub fn check_name(text: &str) -> Result<(), NameFault> {
     Err(NameFault(format!("expected {NAME_RULE}, found `{shown}` ({} bytes)", text.len())))
 }
 
+/// Stands between a step's name and the number of a run of its `undo`.
+const UNDO_MARK: &str = "~undo-";
+
+/// Checks the name of a step, or of a run of its `undo`.
+fn check_step(text: &str) -> Result<(), NameFault> {
+    match text.split_once(UNDO_MARK) {
+        Some((step, number)) if number.parse::<u32>().is_ok_and(|n| n.to_string() == number) => {
+            check_name(step)
+        }
+        Some(_) | None => check_name(text),
+    }
+}
+
+impl StepId {
+    /// Checks and takes a name that an author has chosen.
+    pub fn chosen(text: impl Into<String>) -> Result<Self, NameFault> {
+        let text = text.into();
+        check_name(&text)?;
+        Ok(Self(text))
+    }
+
+    /// Names the run that undoes this step's effect with this number in the order of landing.
+    pub fn undo(&self, landing: u32) -> Self {
+        Self(format!("{}{UNDO_MARK}{landing}", self.0))
+    }
+
+    /// Gives the step and the number of the landing, if this names a run of an `undo`.
+    pub fn undone(&self) -> Option<(Self, u32)> {
+        let (step, landing) = self.0.split_once(UNDO_MARK)?;
+        Some((Self(step.to_owned()), landing.parse().ok()?))
+    }
+}
+
 macro_rules! name {
-    ($(#[$doc:meta])* $type:ident) => {
+    ($(#[$doc:meta])* $type:ident) => { name! { $(#[$doc])* $type, checked by check_name } };
+    ($(#[$doc:meta])* $type:ident, checked by $check:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[derive(JsonSchema)]
@@ -51,7 +85,7 @@ macro_rules! name {
             /// Checks and takes a name.
             pub fn new(text: impl Into<String>) -> Result<Self, NameFault> {
                 let text = text.into();
-                check_name(&text)?;
+                $check(&text)?;
                 Ok(Self(text))
             }
 
@@ -83,8 +117,9 @@ macro_rules! name {
 }
 
 name! {
-    /// Names a step within its plan.
-    StepId
+    /// Names a step within its plan; also a run of a step's `undo`, as `STEP~undo-N`, which no
+    /// author can choose.
+    StepId, checked by check_step
 }
 name! {
     /// Names a queue: where a step waits for a worker.
@@ -236,6 +271,11 @@ impl Principal {
     /// Gives the system itself: clocks, sweeps and recovery act as this.
     pub fn system() -> Self {
         Self("service:standfast".to_owned())
+    }
+
+    /// True for a group: it is named in plans and stands for its members, but never acts.
+    pub fn is_group(&self) -> bool {
+        self.0.starts_with("group:")
     }
 
     /// Gives `kind:name` as text.

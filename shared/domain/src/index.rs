@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use crate::decide::TimerKind;
 use crate::evolve::header_todo;
-use crate::ids::{Queue, StepId, TaskId};
-use crate::record::{Header, Key, Meta, Phase, Record, Status, StepState};
+use crate::hold::{Hold, HoldReason};
+use crate::ids::{Principal, Queue, StepId, TaskId};
+use crate::record::{Header, Key, Meta, Owner, Phase, Record, Status, StepState};
 use crate::time::{Span, Time};
 
 /// The index of what comes due.
@@ -35,6 +36,16 @@ pub type Entry = (String, String);
 /// Gives the index of ready steps of a queue.
 pub fn ready_index(queue: &Queue) -> String {
     format!("ready:{queue}")
+}
+
+/// Gives the index of what a principal owns.
+pub fn owner_index(owner: &Principal) -> String {
+    format!("owner:{owner}")
+}
+
+/// Gives the index of what a principal sees without owning it.
+pub fn sees_index(principal: &Principal) -> String {
+    format!("sees:{principal}")
 }
 
 /// Writes a time so that text order is time order: 15 digits, never negative.
@@ -128,6 +139,28 @@ pub fn parse_outbox_member(member: &str) -> Option<(Time, TaskId, String)> {
     Some((Time(time.parse().ok()?), TaskId::parse(task).ok()?, id.to_owned()))
 }
 
+/// Gives the index of open holds of a reason.
+pub fn held_index(reason: HoldReason) -> String {
+    format!("held:{reason}")
+}
+
+/// Writes a member of the index of a reason: since when a step, or the task itself, is held.
+pub fn held_member(since: Time, task: &TaskId, step: Option<&StepId>) -> String {
+    let step = step.map_or("", StepId::as_str);
+    format!("{}{SEPARATOR}{task}{SEPARATOR}{step}", time_key(since))
+}
+
+/// Reads a member of the index of a reason.
+pub fn parse_held_member(member: &str) -> Option<(Time, TaskId, Option<StepId>)> {
+    let (time, rest) = member.split_once(SEPARATOR)?;
+    let (task, step) = parse_step_member(rest)?;
+    Some((Time(time.parse().ok()?), task, step))
+}
+
+fn held(task: &TaskId, step: Option<&StepId>, hold: &Hold) -> Entry {
+    (held_index(hold.reason), held_member(hold.since, task, step))
+}
+
 /// Gives all entries that a record stands for. A step with a claim stands in no ready index;
 /// the claim's own change takes care of that (see [`crate::stage`]).
 pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
@@ -135,6 +168,7 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
     match record {
         Record::Header(header) => header_entries(task, header, &mut entries),
         Record::Meta(meta) => meta_entries(task, meta, &mut entries),
+        Record::Owner(owner) => owner_entries(task, owner, &mut entries),
         Record::Step(state) => {
             if let Key::Step(step) = key {
                 step_entries(task, step, state, &mut entries);
@@ -157,8 +191,8 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
                 entries.insert((OUTBOX.to_owned(), outbox_member(outgoing.at, task, id)));
             }
         }
-        Record::Gate(_)
-        | Record::Names(_)
+        Record::Gate(gate) => entries.extend(gate.holds.iter().map(|hold| held(task, None, hold))),
+        Record::Names(_)
         | Record::Definition(_)
         | Record::Dependents(_)
         | Record::Value(_)
@@ -166,7 +200,8 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
         | Record::Artifacts(_)
         | Record::Failure(_)
         | Record::Log(_)
-        | Record::Effects(_) => {}
+        | Record::Effects(_)
+        | Record::Landing(_) => {}
     }
     entries
 }
@@ -189,7 +224,7 @@ fn header_entries(task: &TaskId, header: &Header, entries: &mut BTreeSet<Entry>)
     if header_todo(header).is_some() || (ended && header.uncleared) {
         entries.insert((WORK.to_owned(), step_member(task, None)));
     }
-    if let Some(due) = header.deadline_at {
+    if let Some(due) = header.deadline_at.filter(|_| !header.paused) {
         timer(task, None, TimerKind::Deadline, due, entries);
     }
     if let Some(due) = header.remove_at {
@@ -201,9 +236,20 @@ fn meta_entries(task: &TaskId, meta: &Meta, entries: &mut BTreeSet<Entry>) {
     let member = task_member(meta.created_at, task);
     entries.insert((TASKS.to_owned(), member.clone()));
     entries.insert((format!("kind:{}", meta.kind), member.clone()));
-    entries.insert((format!("owner:{}", meta.owner), member.clone()));
+    for named in meta.operators.iter().chain(&meta.approvers).chain(&meta.viewers) {
+        entries.insert((sees_index(named), member.clone()));
+    }
     for (name, value) in &meta.labels {
         entries.insert((format!("label:{name}={value}"), member.clone()));
+    }
+}
+
+/// A task's owner finds it under its own name; so does who submitted it and owns it no more.
+fn owner_entries(task: &TaskId, owner: &Owner, entries: &mut BTreeSet<Entry>) {
+    let member = task_member(owner.created_at, task);
+    entries.insert((owner_index(&owner.owner), member.clone()));
+    if owner.submitted_by != owner.owner {
+        entries.insert((sees_index(&owner.submitted_by), member));
     }
 }
 
@@ -226,7 +272,8 @@ fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut B
         Status::Ready { .. } => {}
         Status::Retrying { at } => timer(task, own.clone(), TimerKind::Retry, *at, entries),
         Status::Held { hold } => {
-            if let Some(due) = hold.due {
+            entries.insert(held(task, Some(step), hold));
+            if let Some(due) = hold.due.max(state.look_at.filter(|_| hold.due.is_some())) {
                 timer(task, own.clone(), TimerKind::Hold, due, entries);
             }
         }
@@ -241,9 +288,10 @@ fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut B
     if state.telling.is_some() {
         entries.insert((WORK.to_owned(), step_member(task, Some(step))));
     }
-    if let Some(due) = state.give_up_at
+    if let Some(give_up_at) = state.give_up_at
         && matches!(state.status, Status::Ready { .. } | Status::Retrying { .. })
     {
+        let due = state.look_at.map_or(give_up_at, |look_at| look_at.max(give_up_at));
         timer(task, own, TimerKind::GiveUp, due, entries);
     }
 }
@@ -265,6 +313,8 @@ mod tests {
         assert_eq!(parse_step_member(&member), Some((task.clone(), Some(step))));
         let member = outbox_member(Time(4), &task, "a1");
         assert_eq!(parse_outbox_member(&member), Some((Time(4), task.clone(), "a1".to_owned())));
+        let member = held_member(Time(5), &task, None);
+        assert_eq!(parse_held_member(&member), Some((Time(5), task.clone(), None)));
         assert_eq!(parse_task_member(&task_member(Time(9), &task)), Some((Time(9), task)));
     }
 }

@@ -2,14 +2,14 @@
 //! product never does this, since it would cost as much as the task is large; tests do, after
 //! each commit, and so may whoever repairs a store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::evolve::header_todo;
 use crate::hold::HoldClass;
 use crate::ids::StepId;
 use crate::record::{
-    Claim, Definition, Dependent, EffectCounts, Effects, Ending, Gate, Header, Key, Phase, Record,
-    Standing, Status, StepState,
+    Claim, Definition, Dependent, EffectCounts, Effects, Ending, Gate, Header, Key, Landing, Part,
+    Phase, Record, Standing, Status, StepState, StopMode,
 };
 
 /// All records of one task, by their keys.
@@ -26,6 +26,7 @@ pub fn faults(records: &Records) -> Vec<String> {
     task.holds(&mut faults);
     task.claims(&mut faults);
     task.effects(&mut faults);
+    task.landings(&mut faults);
     let (waits, added) = (task.waits(), task.added());
     let count = |counts: &BTreeMap<&StepId, u32>, step| counts.get(step).copied().unwrap_or(0);
     for (step, definition) in task.definitions() {
@@ -74,11 +75,7 @@ impl<'r> Task<'r> {
     }
 
     fn is_wanted(&self, definition: &Definition) -> bool {
-        match self.header.phase {
-            Phase::Main => !definition.finally,
-            Phase::Finally { .. } => definition.finally,
-            Phase::Closing { .. } | Phase::Ended { .. } => false,
-        }
+        self.header.phase.wants(definition.part())
     }
 
     /// The counts of the header equal a recount.
@@ -87,11 +84,14 @@ impl<'r> Task<'r> {
         let mut count = |name| *found.entry(name).or_default() += 1;
         for (step, definition) in self.definitions() {
             let state = self.state(step, definition);
-            if !definition.finally {
-                count("steps");
-            }
+            let (all, open) = match definition.part() {
+                Part::Main => (Some("steps"), "open"),
+                Part::Undo => (Some("undos"), "undo_open"),
+                Part::Finally => (None, "finally_open"),
+            };
+            all.into_iter().for_each(&mut count);
             if !state.is_settled() {
-                count(if definition.finally { "finally_open" } else { "open" });
+                count(open);
             }
             match &state.status {
                 Status::Pending => {}
@@ -109,6 +109,8 @@ impl<'r> Task<'r> {
         for (name, said) in [
             ("steps", header.steps),
             ("open", header.open),
+            ("undos", header.undos),
+            ("undo_open", header.undo_open),
             ("finally_open", header.finally_open),
             ("active", header.active),
             ("waiting", header.waiting),
@@ -191,6 +193,62 @@ impl<'r> Task<'r> {
         let completed = matches!(self.header.phase, Phase::Ended { ending: Ending::Completed, .. });
         if completed && owed > 0 {
             faults.push(format!("the task has completed with {owed} effects unknown"));
+        }
+    }
+
+    /// What has landed and can be undone is numbered without a gap, each once. Its run was added,
+    /// or it lies on the pile of those to come, the last on top; a stop that undoes ends only
+    /// with an empty pile, but for what was known to have landed after that.
+    fn landings(&self, faults: &mut Vec<String>) {
+        let mut landings: BTreeMap<u32, &Landing> = BTreeMap::new();
+        let mut due = 0;
+        for (key, record) in self.records {
+            match (key, record) {
+                (Key::Landing(number), Record::Landing(landing)) => {
+                    landings.insert(*number, landing);
+                }
+                (Key::Effects(step), Record::Effects(effects)) if self.has_undo(step) => {
+                    due += EffectCounts::of(effects).landed;
+                }
+                _ => {}
+            }
+        }
+        let last = landings.keys().last().copied().unwrap_or(0);
+        let (said, found) = (self.header.landings, landings.len() as u64);
+        if u64::from(said) != found || last != said || due != said {
+            faults.push(format!("{said} landings are said, {found} found up to {last}, {due} due"));
+        }
+        let mut open: BTreeSet<u32> = landings.keys().copied().collect();
+        for (step, definition) in self.definitions() {
+            let Some(of) = &definition.undo_of else { continue };
+            if !open.remove(&of.landing) {
+                faults.push(format!("`{step}` undoes what has not landed, or again"));
+            }
+        }
+        let mut next = self.header.undo_top;
+        while let Some(landing) = landings.get(&next) {
+            if !open.remove(&next) || landing.below >= next {
+                faults.push(format!("landing {next} is on the pile out of its order"));
+                break;
+            }
+            let asked = self.gate().stop.is_some_and(|stop| stop.mode == StopMode::Undo);
+            if let Phase::Ended { ending: Ending::Cancelled, at } = self.header.phase
+                && asked
+                && landing.at < at
+            {
+                faults.push(format!("landing {next} was never undone"));
+            }
+            next = landing.below;
+        }
+        if next != 0 || !open.is_empty() {
+            faults.push(format!("of the landings {open:?} nobody knows, after {next}"));
+        }
+    }
+
+    fn has_undo(&self, step: &StepId) -> bool {
+        match self.records.get(&Key::Definition(step.clone())) {
+            Some(Record::Definition(definition)) => definition.plan.undo.is_some(),
+            _ => false,
         }
     }
 
@@ -304,7 +362,13 @@ impl<'r> Task<'r> {
                     faults.push("no `finally` step is open, and nothing ends the task".to_owned());
                 }
             }
-            Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => {}
+            Phase::Undoing { .. } if header.undo_open == 0 => {
+                if header_todo(header).is_none() {
+                    faults.push("nothing is being undone, and nothing goes on".to_owned());
+                }
+            }
+            Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } => {
+            }
         }
         if header.deadline_at.is_some() && header.phase != Phase::Main {
             faults.push("the task is ending, and its deadline may still strike".to_owned());

@@ -6,6 +6,7 @@
 //! [`stage::stage`] turns a batch of changes into one [`commit::Commit`] for a store.
 
 pub mod canonical;
+pub mod ceiling;
 pub mod commit;
 pub mod decide;
 pub mod digest;
@@ -21,6 +22,8 @@ pub mod plan;
 pub mod record;
 pub mod refusal;
 pub mod retry;
+pub mod rights;
 pub mod stage;
+pub mod stop_plan;
 pub mod time;
 pub mod view;

@@ -47,6 +47,8 @@ pub struct Plan {
     pub viewers: Vec<Principal>,
     /// Who may act on it besides the owner.
     pub operators: Vec<Principal>,
+    /// Who decides its approvals.
+    pub approvers: Vec<Principal>,
     /// Names and values to filter by.
     pub labels: BTreeMap<String, String>,
     /// The author's key: the same key and body give the same task.
@@ -132,6 +134,9 @@ pub struct StepPlan {
     /// What it changes outside; `None`: what its handler does unless told otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<EffectPlan>,
+    /// How to undo its effects once they have landed; `None`: a stop leaves them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<UndoPlan>,
 }
 
 impl StepPlan {
@@ -165,6 +170,30 @@ pub struct CheckPlan {
     /// Its input, with templates; an object.
     pub with: Value,
 }
+
+/// What undoes an effect that has landed. It runs once for each, when a stop asks for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UndoPlan {
+    /// The handler that undoes it.
+    pub uses: HandlerName,
+    /// Where it waits for a worker; `None`: where its step does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Queue>,
+    /// Its input, with templates; an object.
+    pub with: Value,
+    /// How long it may take.
+    #[serde(default)]
+    pub timeout: Timeouts,
+    /// How often and when it is tried again.
+    #[serde(default)]
+    pub retry: Retry,
+    /// What it changes outside itself; `None`: what its handler does unless told otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<EffectPlan>,
+}
+
+/// Attempts of one undo: the allowance of a stop.
+pub const UNDO_ATTEMPTS_MAX: u32 = 3;
 
 /// What a step uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Why a command is not carried out. A refusal changes nothing and names what to do.
 
 use crate::hold::{Answer, HoldReason};
-use crate::ids::{StepId, TaskId};
+use crate::ids::{Principal, StepId, TaskId};
 use crate::plan::Fault;
 use crate::record::{Ending, TaskState};
 
@@ -36,6 +36,16 @@ pub enum Refusal {
         /// What stands against it, as a verb phrase.
         why: &'static str,
     },
+    /// The attempt cannot be stopped by itself.
+    #[error("stop attempt {attempt} of step `{step}`: {why}")]
+    NotStoppable {
+        /// The step.
+        step: StepId,
+        /// The attempt that was named.
+        attempt: u32,
+        /// What stands against it.
+        why: String,
+    },
     /// The effect cannot be recorded, or is not known.
     #[error("record effect `{name}` of step `{step}`: {why}")]
     Effect {
@@ -57,9 +67,24 @@ pub enum Refusal {
     /// The task has ended.
     #[error("change the task: it is {0} and stays so")]
     Ended(TaskState),
+    /// A stop was asked for already.
+    #[error("plan a stop: one was asked for already")]
+    Stopped,
+    /// No stop was asked for.
+    #[error("say what a stop came to: none was asked for")]
+    NotStopped,
+    /// What a stop plan was made on is not so any more.
+    #[error("stop the task: its state has moved since the plan with this digest was made")]
+    PlanMoved,
+    /// The task is on its way to its end.
+    #[error("pause or resume the task: it is ending ({0}), and nothing of its plan starts")]
+    Ending(TaskState),
     /// How the task ends is decided, and its `finally` steps run.
     #[error("stop the task: its end is decided, it will be {0} once its `finally` steps are done")]
     EndDecided(Ending),
+    /// Somebody else owns the task by now.
+    #[error("hand over the task: {0} owns it now")]
+    OwnerChanged(Principal),
     /// The actor lacks the right to a task that it may see.
     #[error("do this: it needs to be {0}")]
     Forbidden(&'static str),

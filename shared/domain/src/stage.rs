@@ -26,6 +26,18 @@ pub struct Wake {
     pub attempt: u32,
 }
 
+/// A word to all workers: attempts that one of them may be running are to end. Whoever hears it
+/// looks at the store, which decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recall {
+    /// The task.
+    pub task: TaskId,
+    /// The epoch at that time.
+    pub epoch: u32,
+    /// Which attempt was taken from its worker; `None`: the task is ending, and all are to end.
+    pub attempt: Option<(StepId, u32)>,
+}
+
 /// A batch, ready to be stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Staged {
@@ -33,6 +45,8 @@ pub struct Staged {
     pub commit: Commit,
     /// Whom to wake once it is stored.
     pub wakes: Vec<Wake>,
+    /// Whom to tell then that attempts are to end.
+    pub recalls: Vec<Recall>,
     /// What it promises to send, by the message's id within the task.
     pub outgoing: Vec<(String, Outgoing)>,
 }
@@ -79,8 +93,8 @@ pub fn stage(
         indexes: index_changes(view),
         returns: returns.iter().map(Key::field).collect(),
     };
-    let wakes = wakes(view)?;
-    Ok(Some(Staged { commit, wakes, outgoing: outgoing(view) }))
+    let (wakes, recalls) = (wakes(view)?, recalls(view, events)?);
+    Ok(Some(Staged { commit, wakes, recalls, outgoing: outgoing(view) }))
 }
 
 /// A logged commit guards the header alone. What is not logged guards the records it relied
@@ -112,6 +126,7 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             Change::StepHeld { step, .. }
             | Change::StepSkipped { step, .. }
             | Change::StartPostponed { step, .. }
+            | Change::ClockPostponed { step, .. }
             | Change::StepFailed { step, .. } => {
                 let claim = Key::Claim(step.clone());
                 keys.extend(view.knows(&claim).then_some(claim));
@@ -120,6 +135,8 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
                 let claims = steps.iter().map(|(step, _)| Key::Claim(step.clone()));
                 keys.extend(claims.filter(|claim| view.knows(claim)));
             }
+            // Who runs what is part of the plan that it was asked for by.
+            Change::StopRequested { plan_sha256: Some(_), .. } => keys.extend(live_claims(view)),
             Change::EpochRaised { .. } => keys.extend(live_claims(view)),
             Change::StepReady { .. }
             | Change::TaskStarted { .. }
@@ -139,8 +156,12 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::TaskHeld { .. }
             | Change::TaskReleased { .. }
             | Change::HoldAnswered { .. }
+            | Change::HandedOver { .. }
             | Change::DeadlinePassed
-            | Change::StopRequested { .. }
+            | Change::StopRequested { plan_sha256: None, .. }
+            | Change::StopStrengthened { .. }
+            | Change::UndoAllowed { .. }
+            | Change::UndoAdded { .. }
             | Change::TaskFailing { .. }
             | Change::FinallyStarted { .. }
             | Change::TaskEnded { .. }
@@ -229,7 +250,7 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
 /// False once nothing of the plan starts any more.
 fn may_start(view: &View) -> bool {
     view.header().is_ok_and(|header| match header.phase {
-        Phase::Main | Phase::Finally { .. } => true,
+        Phase::Main | Phase::Undoing { .. } | Phase::Finally { .. } => true,
         Phase::Closing { .. } | Phase::Ended { .. } => false,
     })
 }
@@ -243,6 +264,38 @@ fn outgoing(view: &View) -> Vec<(String, Outgoing)> {
         _ => None,
     });
     promised.collect()
+}
+
+/// Names the attempts that the batch ends without their workers' doing. Those of a task are
+/// recalled together, once its gate says so; a task that has never started has none.
+fn recalls(view: &View, events: &[Event]) -> Result<Vec<Recall>, Halt> {
+    let mut attempts = Vec::new();
+    let ends = |record: Option<&Record>| matches!(record, Some(Record::Gate(gate)) if gate.ends_attempts());
+    let closing =
+        view.changes().any(|(key, before, now)| *key == Key::Gate && !ends(before) && ends(now));
+    if closing {
+        let header = view.header()?;
+        let may_run = header.started && header.open > 0 && header.active > 0;
+        attempts.extend(may_run.then_some(None));
+    }
+    for event in events {
+        if let Change::AttemptFailed { step, attempt, taken: true, .. } = &event.change {
+            attempts.push(Some((step.clone(), *attempt)));
+        }
+    }
+    if attempts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let epoch = epoch(view)?;
+    let recall = |attempt| Recall { task: view.task().clone(), epoch, attempt };
+    Ok(attempts.into_iter().map(recall).collect())
+}
+
+fn epoch(view: &View) -> Result<u32, Halt> {
+    match view.knows(&Key::Gate) {
+        true => Ok(view.gate()?.epoch),
+        false => Ok(crate::record::Gate::default().epoch),
+    }
 }
 
 /// Names the steps that became ready for an attempt that could not start before.
@@ -267,12 +320,7 @@ fn wakes(view: &View) -> Result<Vec<Wake>, Halt> {
             });
         }
     }
-    let epoch = match wakes.is_empty() || !view.knows(&Key::Gate) {
-        true => crate::record::Gate::default().epoch,
-        false => view.gate()?.epoch,
-    };
-    for wake in &mut wakes {
-        wake.epoch = epoch;
-    }
+    let epoch = epoch(view)?;
+    wakes.iter_mut().for_each(|wake| wake.epoch = epoch);
     Ok(wakes)
 }

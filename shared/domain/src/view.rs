@@ -8,7 +8,8 @@ use crate::commit::CommitId;
 use crate::ids::{StepId, TaskId};
 use crate::outcome::Artifact;
 use crate::record::{
-    Claim, Definition, Dependent, Effects, Gate, Header, Key, Meta, Payload, Record, StepState,
+    Claim, Definition, Dependent, Effects, Gate, Header, Key, Landing, Meta, Owner, Payload,
+    Record, StepState,
 };
 use crate::refusal::{Halt, Refusal};
 
@@ -170,6 +171,14 @@ impl View {
         }
     }
 
+    /// Gives who owns the task.
+    pub fn owner(&self) -> Result<Owner, Halt> {
+        match self.get(&Key::Owner)? {
+            Some(Record::Owner(owner)) => Ok(owner.clone()),
+            _ => Ok(Owner::first(self.meta()?)),
+        }
+    }
+
     /// Gives a step's definition; absent means that the task has no such step.
     pub fn definition(&self, step: &StepId) -> Result<&Definition, Halt> {
         match self.get(&Key::Definition(step.clone()))? {
@@ -231,6 +240,14 @@ impl View {
         match self.get(&Key::Effects(step.clone()))? {
             Some(Record::Effects(effects)) => Ok(effects.clone()),
             _ => Ok(Effects::new()),
+        }
+    }
+
+    /// Gives an effect that has landed, by its number in the order of landing.
+    pub fn landing(&self, number: u32) -> Result<&Landing, Halt> {
+        match self.get(&Key::Landing(number))? {
+            Some(Record::Landing(landing)) => Ok(landing),
+            _ => Err(Refusal::NoTask(self.task.clone()).into()),
         }
     }
 

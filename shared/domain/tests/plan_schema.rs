@@ -134,7 +134,7 @@ fn what_a_schema_can_see_is_refused_by_both() {
         ("/retention", json!("")),
         ("/complete_when", json!("x".repeat(1025))),
         ("/lease", json!({})),
-        ("/approvers", json!([])),
+        ("/approvers", json!(["ana"])),
         ("/steps", json!([])),
         ("/steps/0", json!({"id": "log"})),
         ("/steps/0/id", json!("a/b")),

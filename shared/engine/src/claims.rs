@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
+use standfast_domain::ceiling::Ceiling;
 use standfast_domain::commit::{Commit, Guard, Home, Scope};
 use standfast_domain::decide::{Addition, Command};
 use standfast_domain::ids::{
@@ -17,7 +18,7 @@ use standfast_domain::index::{parse_ready_member, ready_index};
 use standfast_domain::json::{DEPTH_MAX, OUTPUT_INLINE_BYTES_MAX, check_value};
 use standfast_domain::outcome::{ARTIFACTS_MAX, Artifact, Failure, FailureClass, Outcome, Success};
 use standfast_domain::plan::StepPlan;
-use standfast_domain::record::{AttemptLog, Definition, Key, LastAttempt, Payload, Record};
+use standfast_domain::record::{AttemptLog, Definition, Key, LastAttempt, Part, Payload, Record};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{SPAN_MAX, Span, Time};
 use standfast_domain::view::{Attempt, View};
@@ -28,7 +29,7 @@ use crate::blobs::Blobs;
 use crate::effects::{DeclaredEffect, Told, relaxed};
 use crate::ports::{Load, Range, StoreError};
 use crate::registry::Registry;
-use crate::submission::{Handlers, prepare_added};
+use crate::submission::{Grown, Handlers, prepare_added};
 use crate::{Engine, EngineError};
 
 /// How long a claim lasts unless renewed; a heartbeat comes each third of it.
@@ -310,8 +311,9 @@ impl Claims {
         }
         let claim = view.claim(&step).map_err(broken)?;
         let expires_at = claim.map_or(done.now, |claim| claim.expires_at);
-        let finally = view.definition(&step).map_err(broken)?.finally;
-        Ok(Renewed { expires_at, stop: view.gate().map_err(broken)?.closed && !finally })
+        let part = view.definition(&step).map_err(broken)?.part();
+        let gate = view.gate().map_err(broken)?;
+        Ok(Renewed { expires_at, stop: part == Part::Main && gate.ends_attempts() })
     }
 
     /// Takes an attempt's outcome. Telling it again after a lost answer is accepted; from
@@ -503,12 +505,13 @@ impl Claims {
         }
         let handlers = &*self.handlers;
         let meta = self.engine.read(task, &[Key::Meta]).await?.remove(&Key::Meta).flatten();
-        let plan_dir = matches!(meta, Some(Record::Meta(meta)) if meta.plan_dir.is_some());
-        let prepared = self
-            .registry
-            .check(|announced| prepare_added(then, step, plan_dir, handlers, announced))
-            .await?;
-        let mut prepared = prepared;
+        let (plan_dir, ceiling) = match meta {
+            Some(Record::Meta(meta)) => (meta.plan_dir.is_some(), meta.ceiling),
+            _ => (false, Ceiling::default()),
+        };
+        let of = Grown { by: step.clone(), plan_dir, ceiling };
+        let check = |announced: &_| prepare_added(then, &of, handlers, announced);
+        let mut prepared = self.registry.check(check).await?;
         if let Ok((steps, _)) = &prepared {
             let faults = relaxed(steps, "/then");
             if !faults.is_empty() && !self.engine.may_record_intents().await? {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::json;
 use standfast_domain::commit::{Commit, CommitAnswer, CommitId, StoredRecord};
 use standfast_domain::ids::TaskId;
-use standfast_domain::stage::Wake;
+use standfast_domain::stage::{Recall, Wake};
 use standfast_domain::time::Time;
 use tokio::sync::{broadcast, mpsc, watch};
 
@@ -166,6 +166,11 @@ impl Core {
         }
     }
 
+    /// Tells all workers at once. What is lost they learn by their next heartbeat.
+    pub fn recall(&self, recalls: &[Recall]) {
+        recalls.iter().for_each(|recall| self.broker.tell(control_message(recall)));
+    }
+
     pub fn settle_later(&self, task: TaskId) {
         let _ = self.later.send(Later::Settle(task)); // likewise, the work index remains
     }
@@ -290,6 +295,22 @@ fn step_message(wake: &Wake) -> Message {
         headers: Vec::new(),
         body: Bytes::from(body.to_string()),
     }
+}
+
+/// Writes the message that tells workers to look at attempts.
+fn control_message(recall: &Recall) -> Bytes {
+    let (task, epoch) = (&recall.task, recall.epoch);
+    let body = match &recall.attempt {
+        None => json!({ "what": "task_ending", "task": task, "epoch": epoch }),
+        Some((step, attempt)) => json!({
+            "what": "attempt_taken",
+            "task": task,
+            "step": step,
+            "epoch": epoch,
+            "attempt": attempt,
+        }),
+    };
+    Bytes::from(body.to_string())
 }
 
 /// Sends wakes as they come, many at a time. One that is not confirmed is left to the sweep of

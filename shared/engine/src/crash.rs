@@ -12,9 +12,10 @@ pub const COMPILED: bool = cfg!(debug_assertions);
 /// All points, in the order in which a task passes them.
 ///
 /// `before` is before the commit, `stored` after it and before anyone is woken, `woken` after
-/// that and before the answer.
+/// that and before the answer. Of `send`, `before` is before anything leaves, `sent` when it has
+/// left and its answer is not there or not read, `answered` before anybody is told of the answer.
 #[cfg(debug_assertions)]
-pub const POINTS: [&str; 19] = [
+pub const POINTS: [&str; 22] = [
     "submit.before",
     "submit.stored",
     "submit.woken",
@@ -25,6 +26,9 @@ pub const POINTS: [&str; 19] = [
     "handler.before",
     "intent.before",
     "intent.stored",
+    "send.before",
+    "send.sent",
+    "send.answered",
     "receipt.before",
     "receipt.stored",
     "handler.after",

@@ -33,7 +33,7 @@ const QUEUES: &str = "queues";
 /// a broker that is away refuses no task.
 const DECLARE_BOUND: Duration = Duration::from_secs(1);
 /// How long a read goes on trying when the store does not answer.
-const READ_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Queues that this process has noted in the installation's list, for as long as the store has
 /// answered since: one that came back may be older and not know them.

@@ -378,6 +378,7 @@ impl Lane {
                     batch.view.forget(&Key::Outgoing(id.clone())); // it is cleared without us
                 }
                 self.core.promise(&batch.task, staged.commit.id, staged.outgoing);
+                self.core.recall(&staged.recalls);
                 self.core.wake(staged.wakes);
                 crash_points(&batch, Moment::Woken);
             }

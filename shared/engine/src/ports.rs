@@ -160,6 +160,12 @@ pub enum Source {
     Intake,
     /// The queue of step messages that died (delivery limit, length limit): they only woke.
     DeadSteps,
+    /// What [`Broker::tell`] says, to each that listens, in a queue that goes with it. An empty
+    /// body means that something may have been missed.
+    Control {
+        /// A name that no other listener has; operators see it.
+        listener: String,
+    },
 }
 
 /// A message that arrived.
@@ -243,6 +249,10 @@ pub trait Broker: Send + Sync {
         messages: Vec<Message>,
         bound: Duration,
     ) -> Vec<Result<(), BrokerError>>;
+
+    /// Says something to all that listen to [`Source::Control`], without waiting and without
+    /// a promise: it is lost with the process or the broker, or in a flood.
+    fn tell(&self, body: Bytes);
 
     /// Subscribes; at most `prefetch` deliveries are unacknowledged at a time. A crash of the
     /// process hands them back.

@@ -8,7 +8,7 @@ use standfast_domain::decide::{Resolution, to_resolve};
 use standfast_domain::ids::StepId;
 use standfast_domain::plan::Uses;
 use standfast_domain::plan::read::timer_due;
-use standfast_domain::record::{Definition, Key, Payload, Record, Status};
+use standfast_domain::record::{Definition, Key, Payload, Record, Status, UndoOf, effect_key};
 use standfast_domain::refusal::Halt;
 use standfast_domain::time::Time;
 use standfast_domain::view::View;
@@ -65,7 +65,14 @@ fn evaluate(view: &View, definition: &Definition, now: Time) -> Result<Resolutio
         references.merge(expression.references());
     }
     let round = view.step(&plan.id)?.round;
-    let context = context(view, &references, round)?;
+    let mut context = context(view, &references, round)?;
+    context.effect = match &definition.undo_of {
+        Some(of) => match undone(view, of)? {
+            Ok(effect) => Some(effect),
+            Err(message) => return Ok(Resolution::Fault { message }),
+        },
+        None => None,
+    };
     if let Some(expression) = &condition {
         match expression.evaluate_bool(&context) {
             Ok(true) => {}
@@ -84,6 +91,31 @@ fn evaluate(view: &View, definition: &Definition, now: Time) -> Result<Resolutio
         (Ok(with), Uses::Timer) => timer(with.as_ref().unwrap_or(&plan.with), now),
         (Err(message), _) => Resolution::Fault { message },
     })
+}
+
+/// Gives what the input of an undo may read of the effect that it undoes.
+fn undone(view: &View, of: &UndoOf) -> Result<Result<Value, String>, Halt> {
+    let (step, name) = (of.step.clone(), of.name.clone());
+    let key = match of.output_round {
+        Some(round) => Key::Output(step.clone(), round),
+        None => Key::Receipt(step.clone(), name.clone(), of.generation),
+    };
+    let receipt = match view.get(&key)? {
+        Some(Record::Payload(Payload::Inline(receipt))) => receipt.clone(),
+        Some(Record::Payload(Payload::Blob { bytes, .. })) => {
+            return Ok(Err(format!(
+                "the receipt of effect `{name}` of step `{step}` is kept by reference ({bytes} \
+                 bytes) and cannot be templated"
+            )));
+        }
+        _ => Value::Null,
+    };
+    Ok(Ok(json!({
+        "name": name,
+        "generation": of.generation,
+        "key": effect_key(view.task(), &step, &of.name, of.generation),
+        "receipt": receipt,
+    })))
 }
 
 /// Resolves an input; `None` if it holds no template.
@@ -153,6 +185,7 @@ fn context(view: &View, references: &References, round: u32) -> Result<Context, 
             true => failure(view, round)?,
             false => None,
         },
+        effect: None,
     })
 }
 

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use standfast_domain::canonical::digest_hex;
+use standfast_domain::ceiling::{self, Ceiling};
 use standfast_domain::decide::{Addition, Submission};
-use standfast_domain::ids::{Principal, StepId};
-use standfast_domain::plan::{EffectPlan, Fault, Plan, StepPlan, Uses, read};
+use standfast_domain::ids::{HandlerName, Principal, StepId};
+use standfast_domain::plan::{EffectPlan, Fault, Plan, StepPlan, UndoPlan, Uses, read};
 use standfast_domain::record::EffectClass;
+use standfast_domain::rights::Identity;
 use standfast_domain::time::Span;
 use standfast_expressions::{Expression, References, find_faults_and_references};
 
@@ -93,6 +95,7 @@ pub fn prepare(
         sha256,
         plan_dir: submitted.plan_dir,
         submitted_by: submitted.by,
+        ceiling: Ceiling::default(),
         idempotency_key: key,
         retention,
         templated,
@@ -103,18 +106,69 @@ pub fn prepare(
     })
 }
 
-/// Checks the steps that an outcome of `by` adds; `then` is the raw array.
+/// Why a body is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// All that is wrong with it, sorted by place.
+    pub faults: Vec<Fault>,
+    /// True if it is a good plan, and only beyond what its submitter may.
+    pub forbidden: bool,
+}
+
+/// Reads and checks a body, and holds it to what its submitter may; all faults at once.
+pub fn prepare_within(
+    who: &Identity,
+    submitted: Submitted,
+    retention: Span,
+    handlers: &dyn Handlers,
+    announced: &BTreeSet<String>,
+) -> Result<Submission, Unfit> {
+    let body = submitted.body.clone();
+    match prepare(submitted, retention, handlers, announced) {
+        Ok(submission) => {
+            let faults = ceiling::beyond(who, &submission.plan);
+            match faults.is_empty() {
+                true => Ok(Submission { ceiling: (*who.ceiling).clone(), ..submission }),
+                false => Err(unfit(faults, true)),
+            }
+        }
+        Err(mut faults) => {
+            faults.extend(ceiling::beyond(who, &read::read(&body).plan));
+            Err(unfit(faults, false))
+        }
+    }
+}
+
+fn unfit(mut faults: Vec<Fault>, forbidden: bool) -> Unfit {
+    faults.sort();
+    faults.dedup();
+    Unfit { faults, forbidden }
+}
+
+/// What is known of the task whose plan grows.
+#[derive(Clone, Debug)]
+pub struct Grown {
+    /// The step whose outcome adds others.
+    pub by: StepId,
+    /// True if the task has a plan file's folder.
+    pub plan_dir: bool,
+    /// What its submitter may not go beyond.
+    pub ceiling: Ceiling,
+}
+
+/// Checks the steps that an outcome adds; `then` is the raw array.
 pub fn prepare_added(
     then: &Value,
-    by: &StepId,
-    plan_dir: bool,
+    of: &Grown,
     handlers: &dyn Handlers,
     announced: &BTreeSet<String>,
 ) -> Result<(Vec<StepPlan>, Vec<Addition>), Vec<Fault>> {
     let (mut steps, mut faults) = read::read_added_steps(then, "/then");
-    let check = Check { handlers, announced, plan_dir, added_by: Some(by.clone()) };
+    let (plan_dir, added_by) = (of.plan_dir, Some(of.by.clone()));
+    let check = Check { handlers, announced, plan_dir, added_by };
     let additions = check.steps(&steps, "/then", &mut faults);
     check.effects(&mut steps, "/then", &mut faults);
+    faults.extend(of.ceiling.beyond(&steps, "/then"));
     if faults.is_empty() { Ok((steps, additions)) } else { Err(faults) }
 }
 
@@ -206,10 +260,15 @@ impl Check<'_> {
         let check = step.effect.as_ref().and_then(|effect| effect.check.as_ref());
         let check = check.map(|check| (&check.with, format!("{base}/effect/check/with")));
         for (input, place) in [(&step.with, format!("{base}/with"))].into_iter().chain(check) {
-            let (references, found) = find_faults_and_references(input, &place);
             addition.templated |= standfast_expressions::has_templates(input);
-            faults.extend(found.into_iter().map(|(pointer, fault)| at(pointer, fault.message)));
-            self.references(&references, &place, reachable, faults);
+            let references = self.input(input, &place, reachable, faults);
+            if references.effect {
+                faults
+                    .push(at(&place, "`effect` is known only in an `undo`: it is what is undone"));
+            }
+        }
+        if let Some(undo) = &step.undo {
+            self.undo(step, undo, &format!("{base}/undo"), reachable, faults);
         }
         if let Uses::Handler(handler) = &step.uses {
             self.handler(handler.as_str(), &step.with, base, faults);
@@ -217,24 +276,72 @@ impl Check<'_> {
         addition
     }
 
+    /// Checks the templates of an input, and what they name; gives that.
+    fn input(
+        &self,
+        input: &Value,
+        place: &str,
+        reachable: &dyn Fn(&str) -> Result<(), &'static str>,
+        faults: &mut Vec<Fault>,
+    ) -> References {
+        let (references, found) = find_faults_and_references(input, place);
+        faults.extend(found.into_iter().map(|(pointer, fault)| at(pointer, fault.message)));
+        self.references(&references, place, reachable, faults);
+        references
+    }
+
+    /// Checks an undo: it runs after its step, so its input may name that too.
+    fn undo(
+        &self,
+        step: &StepPlan,
+        undo: &UndoPlan,
+        place: &str,
+        reachable: &dyn Fn(&str) -> Result<(), &'static str>,
+        faults: &mut Vec<Fault>,
+    ) {
+        let reachable = |name: &str| match name == step.id.as_str() {
+            true => Ok(()),
+            false => reachable(name),
+        };
+        let check = undo.effect.as_ref().and_then(|effect| effect.check.as_ref());
+        let check = check.map(|check| (&check.with, format!("{place}/effect/check/with")));
+        for (input, place) in [(&undo.with, format!("{place}/with"))].into_iter().chain(check) {
+            self.input(input, &place, &reachable, faults);
+        }
+        self.handler(undo.uses.as_str(), &undo.with, place, faults);
+    }
+
     /// Fills in what each step changes outside, and checks what its author says of that.
     fn effects(&self, steps: &mut [StepPlan], base: &str, faults: &mut Vec<Fault>) {
         for (n, step) in steps.iter_mut().enumerate() {
-            let Uses::Handler(handler) = &step.uses else { continue };
-            let built_in = self.handlers.check(handler.as_str(), &step.with).is_some();
             let place = format!("{base}/{n}/effect");
-            if let Some(effect) = &step.effect {
-                self.check_plan(effect, built_in, &place, faults);
-                continue;
+            if let Some(undo) = &mut step.undo {
+                let place = format!("{base}/{n}/undo/effect");
+                self.effect(&undo.uses, &undo.with, &mut undo.effect, &place, faults);
             }
-            match self.handlers.effect_class(handler.as_str(), &step.with) {
-                Ok(EffectClass::None) => {}
-                Ok(class) => {
-                    let (target, says, check) = (None, None, None);
-                    step.effect = Some(EffectPlan { class, target, says, check });
-                }
-                Err(why) => faults.push(at(place, why)),
+            let Uses::Handler(handler) = &step.uses else { continue };
+            self.effect(handler, &step.with, &mut step.effect, &place, faults);
+        }
+    }
+
+    fn effect(
+        &self,
+        handler: &HandlerName,
+        with: &Value,
+        effect: &mut Option<EffectPlan>,
+        place: &str,
+        faults: &mut Vec<Fault>,
+    ) {
+        if let Some(effect) = effect {
+            let built_in = self.handlers.check(handler.as_str(), with).is_some();
+            return self.check_plan(effect, built_in, place, faults);
+        }
+        match self.handlers.effect_class(handler.as_str(), with) {
+            Ok(EffectClass::None) => {}
+            Ok(class) => {
+                *effect = Some(EffectPlan { class, target: None, says: None, check: None });
             }
+            Err(why) => faults.push(at(place, why)),
         }
     }
 

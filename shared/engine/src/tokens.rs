@@ -1,30 +1,46 @@
 //! Tokens: who may use an installation from outside.
 //!
+//! A token names a principal and says what that principal may do: roles, groups, a ceiling, and
+//! until when. A user of the message broker may be given the same without a secret, since the
+//! broker has validated who publishes.
+//!
 //! A token is 256 random bits, shown once. Kept is its SHA-256, under which the record is
 //! found; so nothing that is stored gives access, and no comparison leaks a secret byte by byte.
 //!
 //! A small record counts the tokens made and alive. Every change guards it, so of two racing
 //! first tokens one is made, and whoever asks whether there are any reads one record.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+mod grant;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
+use standfast_domain::ceiling::Ceiling;
 use standfast_domain::commit::{Commit, CommitId, Guard, Home, IndexChange, Scope};
 use standfast_domain::ids::Principal;
+use standfast_domain::rights::Groups;
 use standfast_domain::time::Time;
 use subtle::ConstantTimeEq;
 
 use crate::ports::{BATCH_MAX, Load, Range, StoreError};
+use crate::refusals::{Refusals, RefusedCommand};
+use crate::seals::{Sealed, Seals, Sender};
 use crate::{Engine, EngineError};
+
+pub use grant::Grant;
+pub use standfast_domain::rights::Identity;
+pub use standfast_domain::rights::Role;
 
 /// What every secret begins with, so that scanners of source code find one that leaked.
 pub const SECRET_PREFIX: &str = "sf_";
 /// Bytes of a label.
 pub const LABEL_BYTES_MAX: usize = 255;
+/// Groups of a token: a list of what one may see looks into an index for each.
+pub const GROUPS_MAX: usize = 32;
 /// Tokens alive at a time: far more than people and services have names for.
 pub const TOKENS_MAX: u64 = 10_000;
 /// How long a token that was found valid is believed; so long a revoked one may still work.
@@ -33,51 +49,10 @@ const CACHED: Duration = Duration::from_secs(5);
 const CACHED_MAX: usize = 4_096;
 /// How often a change is tried again because another process changed tokens as well.
 const TRIES: usize = 32;
+/// What stands in the place of a digest for a user of the broker.
+const AMQP_PREFIX: &str = "amqp/";
 const INDEX: &str = "tokens";
 const COUNT: &str = "tokens";
-
-/// What a token allows in the whole installation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Everything.
-    Admin,
-    /// Submits tasks; sees and steers its own.
-    Publisher,
-    /// Announces handlers and claims attempts.
-    Worker,
-}
-
-impl Role {
-    /// All roles.
-    pub const ALL: [Self; 3] = [Self::Admin, Self::Publisher, Self::Worker];
-
-    /// Gives the word used everywhere.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::Publisher => "publisher",
-            Self::Worker => "worker",
-        }
-    }
-}
-
-/// Who a token speaks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Who acts.
-    pub principal: Principal,
-    /// What it may do.
-    pub role: Role,
-}
-
-impl Identity {
-    /// True if a task that this one submits may have that owner: whoever is not an admin owns
-    /// what it submits, for an owner is asked for answers and may be charged.
-    pub fn may_name_owner(&self, owner: Option<&Principal>) -> bool {
-        self.role == Role::Admin || owner.is_none_or(|owner| *owner == self.principal)
-    }
-}
 
 /// A token as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,15 +61,79 @@ pub struct Token {
     pub id: String,
     /// Whom it names.
     pub principal: Principal,
-    /// What it allows.
-    pub role: Role,
+    /// What it allows. Tokens of the first kind have one, as `role`.
+    #[serde(deserialize_with = "one_or_more", alias = "role")]
+    pub roles: BTreeSet<Role>,
+    /// The groups that it stands for.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub groups: BTreeSet<Principal>,
+    /// What its principal may not go beyond with it.
+    #[serde(default, skip_serializing_if = "Ceiling::is_open")]
+    pub ceiling: Ceiling,
+    /// When it ends by itself, by the store's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Time>,
     /// What it is for, in the words of who made it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
     /// When it was made, by the store's clock.
     pub created_at: Time,
-    /// SHA-256 of the secret, in hex.
+    /// SHA-256 of the secret, in hex; `amqp/USER` for a user of the broker, who has none here.
     sha256: String,
+}
+
+impl Token {
+    /// Gives the broker's user that it is for, if it is for one.
+    pub fn amqp_user(&self) -> Option<&str> {
+        self.sha256.strip_prefix(AMQP_PREFIX)
+    }
+
+    fn identity(&self) -> Identity {
+        Identity {
+            principal: self.principal.clone(),
+            roles: self.roles.clone(),
+            groups: Groups::Named(self.groups.clone()),
+            ceiling: Arc::new(self.ceiling.clone()),
+        }
+    }
+}
+
+/// Reads one role, as the first tokens had it, or several.
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeSet<Role>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Roles {
+        One(Role),
+        More(BTreeSet<Role>),
+    }
+    Ok(match Roles::deserialize(from)? {
+        Roles::One(role) => BTreeSet::from([role]),
+        Roles::More(roles) => roles,
+    })
+}
+
+/// What a secret turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It speaks for somebody.
+    Valid(Credential),
+    /// It did, until it expired.
+    Expired,
+    /// Nobody knows it, or it was revoked.
+    Unknown,
+}
+
+/// Who speaks, and by which token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// The token's id.
+    pub token: String,
+    /// Who speaks.
+    pub identity: Identity,
+    /// Until when.
+    expires_at: Option<Time>,
+    /// Where its record stands: a digest, or a user of the broker.
+    place: String,
 }
 
 /// A token that was just made.
@@ -123,27 +162,76 @@ struct Count {
 /// Makes, finds and revokes an installation's tokens.
 pub struct Tokens {
     engine: Engine,
-    known: Mutex<HashMap<String, (Duration, Identity)>>,
+    known: Mutex<HashMap<String, (Duration, Credential)>>,
     any: Mutex<Option<(Duration, bool)>>,
+    refusals: Refusals,
+    seals: Seals,
 }
 
 impl Tokens {
     /// Makes the tokens' side of an engine.
     pub fn new(engine: Engine) -> Self {
-        Self { engine, known: Mutex::default(), any: Mutex::default() }
+        let (refusals, seals) = (Refusals::default(), Seals::default());
+        Self { engine, known: Mutex::default(), any: Mutex::default(), refusals, seals }
     }
 
-    /// Makes a token.
+    /// Gives the refusals of this process.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// Counts and logs that a command was refused for want of a right.
+    pub fn note_refused(&self, refused: &RefusedCommand<'_>) {
+        self.refusals.note(self.engine.clock().monotonic(), refused);
+    }
+
+    /// Seals a message as sent by somebody; see [`crate::seals`].
+    pub async fn seal(&self, sender: &Sender, of: &Sealed<'_>) -> Result<String, EngineError> {
+        self.seals.seal(&self.engine, sender, of).await
+    }
+
+    /// Says who sent a message by its seal; nothing if the seal is not of this message.
+    pub async fn open_seal(
+        &self,
+        seal: &str,
+        of: &Sealed<'_>,
+    ) -> Result<Option<Sender>, EngineError> {
+        self.seals.open(&self.engine, seal, of).await
+    }
+
+    /// Makes a token of one role.
     pub async fn create(
         &self,
         role: Role,
         principal: &Principal,
         label: &str,
     ) -> Result<Issued, EngineError> {
-        match self.make(role, principal, label, |_| true).await? {
-            Some(issued) => Ok(issued),
-            None => Err(busy()),
+        self.grant(Grant { label: label.to_owned(), ..Grant::new(principal.clone(), role) }).await
+    }
+
+    /// Makes a token; the grant has no faults.
+    pub async fn grant(&self, grant: Grant) -> Result<Issued, EngineError> {
+        let secret = self.secret();
+        let token = self.token(grant, sha256_hex(&secret)).await?;
+        match self.make(&token, |_| true).await? {
+            true => Ok(Issued { id: token.id, secret }),
+            false => Err(busy()),
         }
+    }
+
+    /// Says what a user of the broker may do; nothing if that is said already. The grant has
+    /// no faults, and the user is the name of a principal.
+    pub async fn grant_amqp(
+        &self,
+        user: &str,
+        grant: Grant,
+    ) -> Result<Option<String>, EngineError> {
+        let place = format!("{AMQP_PREFIX}{user}");
+        let token = self.token(grant, place.clone()).await?;
+        if self.load::<Token>(&field(&place)).await?.is_some() {
+            return Ok(None);
+        }
+        Ok(self.make(&token, |_| true).await?.then_some(token.id))
     }
 
     /// Makes a token unless one is alive; of two callers at once, one gets it.
@@ -152,46 +240,78 @@ impl Tokens {
         role: Role,
         principal: &Principal,
     ) -> Result<Option<Issued>, EngineError> {
-        self.make(role, principal, "first token", |count| count.alive == 0).await
+        let label = "first token".to_owned();
+        self.grant_first(Grant { label, ..Grant::new(principal.clone(), role) }).await
     }
 
+    /// Makes a token unless one is alive, as [`Tokens::create_first`].
+    pub async fn grant_first(&self, grant: Grant) -> Result<Option<Issued>, EngineError> {
+        let secret = self.secret();
+        let token = self.token(grant, sha256_hex(&secret)).await?;
+        let made = self.make(&token, |count| count.alive == 0).await?;
+        Ok(made.then_some(Issued { id: token.id, secret }))
+    }
+
+    async fn token(&self, grant: Grant, sha256: String) -> Result<Token, EngineError> {
+        let now = self.engine.now().await?;
+        let id = match sha256.starts_with(AMQP_PREFIX) {
+            true => sha256_hex(&sha256),
+            false => sha256.clone(),
+        };
+        Ok(Token {
+            id: format!("k{}", &id[..12]),
+            principal: grant.principal,
+            roles: grant.roles,
+            groups: grant.groups,
+            ceiling: grant.ceiling,
+            expires_at: grant.expires.map(|span| now.after(span)),
+            label: standfast_domain::outcome::truncate(&grant.label, LABEL_BYTES_MAX),
+            created_at: now,
+            sha256,
+        })
+    }
+
+    /// Writes a token if it is wanted; of changes at once, each is made on the count before it.
     async fn make(
         &self,
-        role: Role,
-        principal: &Principal,
-        label: &str,
+        token: &Token,
         wanted: impl Fn(Count) -> bool,
-    ) -> Result<Option<Issued>, EngineError> {
-        let secret = self.secret();
-        let sha256 = sha256_hex(&secret);
-        let token = Token {
-            id: format!("k{}", &sha256[..12]),
-            principal: principal.clone(),
-            role,
-            label: standfast_domain::outcome::truncate(label, LABEL_BYTES_MAX),
-            created_at: self.engine.now().await?,
-            sha256,
-        };
-        let bytes = encode(&token);
+    ) -> Result<bool, EngineError> {
+        let bytes = encode(token);
         for _ in 0..TRIES {
             let (count, version) = self.count().await?;
             if !wanted(count) {
-                return Ok(None);
+                return Ok(false);
             }
             if count.alive >= TOKENS_MAX {
+                if self.revoke_expired().await? {
+                    continue;
+                }
                 let text = format!("{TOKENS_MAX} tokens are alive; revoke some first");
                 return Err(StoreError::ReadOnly(text).into());
             }
             let count = Count { made: count.made + 1, alive: count.alive + 1 };
             let write = (field(&token.sha256), Some(bytes.clone()));
-            if self.change(write, count, version, &token, true).await? {
-                return Ok(Some(Issued { id: token.id, secret }));
+            if self.change(write, count, version, token, true).await? {
+                return Ok(true);
             }
         }
         Err(busy())
     }
 
-    /// Lists the tokens that are alive, oldest first.
+    /// Makes room by removing tokens that have expired; false if there are none.
+    async fn revoke_expired(&self) -> Result<bool, EngineError> {
+        let now = self.engine.now().await?;
+        let mut any = false;
+        for token in self.found("").await? {
+            if token.expires_at.is_some_and(|at| at <= now) {
+                any |= self.revoke(&token.id).await?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Lists the tokens that were not revoked, oldest first; those that have expired too.
     pub async fn list(&self) -> Result<Vec<Token>, EngineError> {
         let mut tokens = self.found("").await?;
         tokens.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
@@ -216,30 +336,74 @@ impl Tokens {
         Err(busy())
     }
 
-    /// Says who a secret speaks for; nothing if it is unknown or revoked.
+    /// Says who a secret speaks for; nothing if it is unknown, revoked or expired.
     pub async fn authenticate(&self, secret: &str) -> Result<Option<Identity>, EngineError> {
-        let sha256 = sha256_hex(secret);
-        let now = self.engine.clock().monotonic();
-        if let Some((at, identity)) = lock(&self.known).get(&sha256)
-            && now.saturating_sub(*at) < CACHED
-        {
-            return Ok(Some(identity.clone()));
+        Ok(match self.know(secret).await? {
+            Known::Valid(credential) => Some(credential.identity),
+            Known::Expired | Known::Unknown => None,
+        })
+    }
+
+    /// Says what a secret is.
+    pub async fn know(&self, secret: &str) -> Result<Known, EngineError> {
+        self.look_up(&sha256_hex(secret)).await
+    }
+
+    /// Says what a user of the broker may do, if that was said.
+    pub async fn know_amqp(&self, user: &str) -> Result<Known, EngineError> {
+        self.look_up(&format!("{AMQP_PREFIX}{user}")).await
+    }
+
+    /// Says what a token, named by its id, is now.
+    pub async fn know_id(&self, id: &str) -> Result<Known, EngineError> {
+        let tokens = self.found(&format!("{id}|")).await?;
+        match tokens.into_iter().find(|token| token.id == id) {
+            Some(token) => self.look_up(&token.sha256).await,
+            None => Ok(Known::Unknown),
         }
-        let field = field(&sha256);
-        let Some((token, _)) = self.load::<Token>(&field).await? else {
-            lock(&self.known).remove(&sha256);
-            return Ok(None);
+    }
+
+    /// Says what a credential is now; nothing if it holds no more.
+    pub async fn still(&self, credential: &Credential) -> Result<Option<Credential>, EngineError> {
+        Ok(match self.look_up(&credential.place).await? {
+            Known::Valid(credential) => Some(credential),
+            Known::Expired | Known::Unknown => None,
+        })
+    }
+
+    async fn look_up(&self, sha256: &str) -> Result<Known, EngineError> {
+        let monotonic = self.engine.clock().monotonic();
+        let cached = lock(&self.known).get(sha256).cloned();
+        let credential = match cached {
+            Some((at, known)) if monotonic.saturating_sub(at) < CACHED => known,
+            Some(_) | None => {
+                let Some((token, _)) = self.load::<Token>(&field(sha256)).await? else {
+                    lock(&self.known).remove(sha256);
+                    return Ok(Known::Unknown);
+                };
+                if !bool::from(token.sha256.as_bytes().ct_eq(sha256.as_bytes())) {
+                    return Ok(Known::Unknown);
+                }
+                let (identity, expires_at) = (token.identity(), token.expires_at);
+                let (token, place) = (token.id, sha256.to_owned());
+                let known = Credential { token, identity, expires_at, place };
+                self.keep(sha256, monotonic, known.clone());
+                known
+            }
         };
-        if !bool::from(token.sha256.as_bytes().ct_eq(sha256.as_bytes())) {
-            return Ok(None);
-        }
-        let identity = Identity { principal: token.principal, role: token.role };
+        let now = self.engine.now().await?;
+        Ok(match credential.expires_at {
+            Some(at) if at <= now => Known::Expired,
+            Some(_) | None => Known::Valid(credential),
+        })
+    }
+
+    fn keep(&self, sha256: &str, monotonic: Duration, credential: Credential) {
         let mut known = lock(&self.known);
         if known.len() >= CACHED_MAX {
             known.clear();
         }
-        known.insert(sha256, (now, identity.clone()));
-        Ok(Some(identity))
+        known.insert(sha256.to_owned(), (monotonic, credential));
     }
 
     /// Says whether a token was ever made here. Once true it stays so: revoking the last token
@@ -384,7 +548,27 @@ fn base64url(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn tokens_of_the_first_kind_are_read_and_new_ones_read_back() {
+        let old = json!({
+            "id": "k1", "principal": "user:ana", "role": "publisher", "label": "x",
+            "created_at": 5, "sha256": "ab",
+        });
+        let token: Token = decode(old.to_string().as_bytes()).unwrap();
+        assert_eq!(token.roles, BTreeSet::from([Role::Publisher]));
+        assert!(token.groups.is_empty() && token.ceiling.is_open() && token.expires_at.is_none());
+        let more = Token {
+            roles: [Role::Publisher, Role::Worker].into(),
+            groups: [Principal::new("group:g").unwrap()].into(),
+            expires_at: Some(Time(9)),
+            ..token
+        };
+        assert_eq!(decode::<Token>(&encode(&more)).unwrap(), more);
+    }
 
     #[test]
     fn base64url_is_that_of_the_standard() {

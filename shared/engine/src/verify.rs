@@ -165,6 +165,12 @@ async fn wrong_digest(
             let what = format!("a definition that `{by}` added (of {})", names.join(", "));
             (what, Some(digest.finish()), definitions_sha256)
         }
+        Change::UndoAdded { step, definitions_sha256, .. } => {
+            let mut digest = RecordsDigest::default();
+            add_definitions(engine, task, std::slice::from_ref(step), &mut digest).await?;
+            let what = format!("the definition of `{step}`");
+            (what, Some(digest.finish()), definitions_sha256)
+        }
         Change::TaskSubmitted { records_sha256, .. } if !records_sha256.is_empty() => {
             let found = Some(plan_digest(engine, task).await?);
             ("the plan (`meta`, or a step's definition)".to_owned(), found, records_sha256)
@@ -213,7 +219,7 @@ async fn plan_digest(engine: &Engine, task: &TaskId) -> Result<String, EngineErr
     Ok(digest.finish())
 }
 
-/// Leaves out the steps that outcomes have added since.
+/// Leaves out the steps that outcomes have added since, and runs of an undo.
 async fn submitted(
     engine: &Engine,
     task: &TaskId,
@@ -222,7 +228,9 @@ async fn submitted(
     let keys: Vec<Key> = names.iter().cloned().map(Key::Definition).collect();
     let records = engine.read(task, &keys).await?;
     let added = |step: &StepId| match records.get(&Key::Definition(step.clone())) {
-        Some(Some(Record::Definition(definition))) => definition.added_by.is_some(),
+        Some(Some(Record::Definition(definition))) => {
+            definition.added_by.is_some() || definition.undo_of.is_some()
+        }
         _ => false,
     };
     Ok(names.into_iter().filter(|step| !added(step)).collect())
@@ -259,7 +267,7 @@ async fn add_definitions(
 
 /// True for records that the log gives whole.
 fn is_folded(key: &Key) -> bool {
-    matches!(key, Key::Header | Key::Gate | Key::Step(_) | Key::Effects(_))
+    matches!(key, Key::Header | Key::Gate | Key::Owner | Key::Step(_) | Key::Effects(_))
 }
 
 /// Compares what the log gives with what is stored, record by record.

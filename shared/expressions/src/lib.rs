@@ -32,7 +32,7 @@
 //! primary    = root | variable | name "(" [ list ] ")" | "(" expression ")"
 //!            | "[" [ list ] "]" | "{" [ expression ":" expression { "," … } ] "}" | literal
 //! literal    = null | true | false | 12 | 0x1f | 12u | 1.5 | "text" | 'text' | r"raw" | """…"""
-//! root       = "input" | "failure" | "plan.dir"
+//! root       = "input" | "failure" | "effect" | "plan.dir"
 //!            | "steps." ID ("." | …) | "steps[" text "]" then ".status" or ".output"
 //!            | "artifacts[" text "]" then ".bytes" or ".sha256"
 //! template   = { text | "${{" expression "}}" | "${{ secrets.NAME }}" }
@@ -107,6 +107,8 @@ pub struct References {
     pub plan_dir: bool,
     /// Whether `failure` is read.
     pub failure: bool,
+    /// Whether `effect` is read.
+    pub effect: bool,
     /// Names of secrets; only templates have them.
     pub secrets: BTreeSet<String>,
 }
@@ -121,6 +123,7 @@ impl References {
         self.input |= other.input;
         self.plan_dir |= other.plan_dir;
         self.failure |= other.failure;
+        self.effect |= other.effect;
     }
 }
 
@@ -138,6 +141,8 @@ pub struct Context {
     pub plan_dir: Option<String>,
     /// The failure that opened this round; `None` reads as `null`.
     pub failure: Option<Value>,
+    /// The effect that is to be undone; `None` where nothing is.
+    pub effect: Option<Value>,
 }
 
 /// What expressions see of a step.

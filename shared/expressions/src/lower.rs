@@ -10,7 +10,7 @@ use crate::node::{Literal, Logic, Loop, LoopKind, Node, Place, Program};
 use crate::patterns::Pattern;
 use crate::{Fault, References};
 
-const ROOTS: [&str; 6] = ["input", "steps", "artifacts", "plan", "failure", "secrets"];
+const ROOTS: [&str; 7] = ["input", "steps", "artifacts", "plan", "failure", "effect", "secrets"];
 
 pub(crate) fn lower(tree: &IdedExpr) -> Result<Program, Fault> {
     let mut lowering = Lowering::default();
@@ -67,7 +67,7 @@ impl Lowering {
             return Ok(Node::Variable(position));
         }
         match name {
-            "input" | "failure" => Ok(Node::Read(self.bare_root(name))),
+            "input" | "failure" | "effect" => Ok(Node::Read(self.bare_root(name))),
             "steps" => Err(Fault::new(
                 "steps are named one by one and by literal id, as steps.ID or steps[\"ID\"]",
             )),
@@ -85,12 +85,20 @@ impl Lowering {
     }
 
     fn bare_root(&mut self, name: &str) -> Place {
-        if name == "input" {
-            self.references.input = true;
-            return Place::Input;
+        match name {
+            "input" => {
+                self.references.input = true;
+                Place::Input
+            }
+            "effect" => {
+                self.references.effect = true;
+                Place::Effect
+            }
+            _ => {
+                self.references.failure = true;
+                Place::Failure
+            }
         }
-        self.references.failure = true;
-        Place::Failure
     }
 
     /// `operand.field`, or `operand["field"]`.

@@ -47,6 +47,7 @@ pub(crate) enum Literal {
 pub(crate) enum Place {
     Input,
     Failure,
+    Effect,
     PlanDir,
     StepStatus(String),
     StepOutput(String),
@@ -152,6 +153,7 @@ impl Place {
         match self {
             Place::Input => "input".into(),
             Place::Failure => "failure".into(),
+            Place::Effect => "effect".into(),
             Place::PlanDir => "plan.dir".into(),
             Place::StepStatus(step) => format!("steps[{step:?}].status"),
             Place::StepOutput(step) => format!("steps[{step:?}].output"),

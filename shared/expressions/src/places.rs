@@ -16,6 +16,9 @@ pub(crate) fn read<'a>(context: &'a Context, place: &Place) -> Result<Item<'a>, 
     match place {
         Place::Input => Ok(Item::from_json(&context.input)),
         Place::Failure => Ok(context.failure.as_ref().map_or(Item::Null, Item::from_json)),
+        Place::Effect => context.effect.as_ref().map(Item::from_json).ok_or_else(|| {
+            Fault::new("effect is not known here: only an `undo` has one, what it undoes")
+        }),
         Place::PlanDir => context.plan_dir.as_deref().map(borrowed).ok_or_else(|| {
             Fault::new(
                 "plan.dir is not known here: it is for `run`, and for `submit` to an api on this \
@@ -36,6 +39,7 @@ pub(crate) fn has_place<'a>(context: &'a Context, place: &Place) -> Result<Item<
     Ok(Item::Bool(match place {
         Place::Input => true,
         Place::Failure => context.failure.is_some(),
+        Place::Effect => context.effect.is_some(),
         Place::PlanDir => context.plan_dir.is_some(),
         Place::StepStatus(id) => step(context, id).map(|_| true)?,
         Place::StepOutput(id) => {

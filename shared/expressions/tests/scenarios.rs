@@ -27,6 +27,7 @@ fn context() -> Context {
             .into(),
         plan_dir: Some("/plans/notes".into()),
         failure: None,
+        effect: None,
     }
 }
 
@@ -231,4 +232,16 @@ fn conditions_must_be_bools() {
     assert_eq!(condition("input.ok"), Ok(true));
     let fault = condition("input.name").expect_err("it is a string");
     assert_eq!(fault.to_string(), "expected a bool, found string");
+}
+
+#[test]
+fn an_effect_is_read_only_where_there_is_one() {
+    faults("effect.receipt", "effect is not known here");
+    let effect =
+        json!({"name": "main", "generation": 1, "key": "t/pay/main/1", "receipt": {"id": "h_55"}});
+    let context = Context { effect: Some(effect), ..context() };
+    let value = |text: &str| Expression::parse(text).expect("it parses").evaluate(&context);
+    assert_eq!(value("effect.receipt.id"), Ok(json!("h_55")));
+    assert_eq!(value("effect.key"), Ok(json!("t/pay/main/1")));
+    assert!(Expression::parse("effect.key").expect("it parses").references().effect);
 }

@@ -1,5 +1,6 @@
 //! Names and bodies of AMQP messages.
 //!
+//! With the routing key [`STOP`], the body is a [`StopMessage`] and needs no id: twice is once.
 //! Publishers send to [`EXCHANGE`] with the routing key [`SUBMIT`]; the body is that of
 //! `POST /v1/tasks`, `message_id` is the idempotency key when the plan names none, and one of
 //! them is required. The principal is the `user_id` that the broker has validated, or a token
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::problem::Problem;
-use crate::tasks::Submitted;
+use crate::tasks::{StopMode, Stopped, Submitted};
 
 /// The direct exchange that publishers send to.
 pub const EXCHANGE: &str = "standfast";
@@ -28,18 +29,47 @@ pub const REJECTED_QUEUE: &str = "standfast.rejected";
 /// What the name of every queue of steps begins with.
 pub const STEPS_PREFIX: &str = "standfast.steps.";
 
+/// The fanout exchange of what all workers are to hear at once.
+pub const CONTROL_EXCHANGE: &str = "standfast.control";
+
 /// Header with the publisher's token; removed before anything is kept.
 pub const TOKEN_HEADER: &str = "standfast-token";
 /// Header with a [`Problem`] as JSON, on messages in [`REJECTED_QUEUE`].
 pub const PROBLEM_HEADER: &str = "standfast-reason";
 /// Header with the routing key that a message in [`REJECTED_QUEUE`] was first sent with.
 pub const ROUTING_KEY_HEADER: &str = "standfast-routing-key";
+/// Header that proves who first sent a message in [`REJECTED_QUEUE`], so that it can be sent
+/// again in that one's name; made by the intake, and good for that message alone.
+pub const SENDER_HEADER: &str = "standfast-sender";
 /// Header with the W3C trace context.
 pub const TRACEPARENT_HEADER: &str = "traceparent";
 
 /// Gives the name of the AMQP queue that wakes the workers of a queue.
 pub fn steps_queue(queue: &str) -> String {
     format!("{STEPS_PREFIX}{queue}")
+}
+
+/// Gives the name of the queue of one that listens to [`CONTROL_EXCHANGE`].
+pub fn control_queue(listener: &str) -> String {
+    format!("{CONTROL_EXCHANGE}.{listener}")
+}
+
+/// Body of a message to all workers: attempts that one of them may run are to end. It says what
+/// to look at, and decides nothing; it may be lost, doubled, late or wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ControlMessage {
+    /// Why: `task_ending`, `attempt_taken`, or what a later version adds.
+    pub what: String,
+    /// The task.
+    pub task: String,
+    /// The step; absent: all of the task's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// The task's epoch at that time.
+    pub epoch: u32,
+    /// The attempt; absent: whichever runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
 }
 
 /// Body of a message that wakes a worker. It says what to look at, and decides nothing.
@@ -56,13 +86,29 @@ pub struct StepMessage {
     pub attempt: u32,
 }
 
-/// Body of the reply to a submission.
+/// Body of a message that stops a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopMessage {
+    /// The task's id.
+    pub task: String,
+    /// What happens to running attempts and to what has landed; by default `halt`.
+    #[serde(default)]
+    pub mode: StopMode,
+    /// Why, for the history; at most [`crate::limits::NOTE_BYTES_MAX`] bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Body of the reply to a submission or a stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SubmitReply {
     /// It was accepted, now or before.
     Submitted(Submitted),
-    /// It was not.
+    /// The task is stopped, now or before.
+    Stopped(Stopped),
+    /// It was not accepted.
     Problem(Problem),
 }
 

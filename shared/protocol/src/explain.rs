@@ -12,7 +12,7 @@ use crate::artifacts::ArtifactView;
 use crate::holds::HoldView;
 use crate::is_false;
 use crate::steps::{StepState, WaitingFor};
-use crate::tasks::{StepCounts, StopView, TaskState};
+use crate::tasks::{StepCounts, StopMode, StopView, TaskState};
 
 /// Answers to the six questions about one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -240,12 +240,27 @@ pub struct StopNow {
     /// Effects that a person must still settle.
     #[serde(default)]
     pub to_settle: Vec<String>,
+    /// What a stop of each mode would do, where it differs from `halt`.
+    #[serde(default)]
+    pub modes: Vec<StopOutlook>,
     /// `finally` steps that would run.
     #[serde(default)]
     pub finally: Vec<String>,
-    /// The command that stops it; absent once the task has ended.
+    /// The command that stops it by this very plan; absent once the task has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// The same as lines.
     pub text: Vec<String>,
+}
+
+/// What a stop of one mode would do now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StopOutlook {
+    /// The mode.
+    pub mode: StopMode,
+    /// The digest of its plan; absent if the task moves too fast for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// What it would do, in a line.
+    pub text: String,
 }

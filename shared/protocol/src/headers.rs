@@ -8,6 +8,9 @@ pub const LAST_EVENT_ID: &str = "last-event-id";
 /// Carries the W3C trace context of the caller; it is kept with the task.
 pub const TRACEPARENT: &str = "traceparent";
 
+/// Names the principal for whom the person of the embedded mode acts; elsewhere refused.
+pub const AS: &str = "standfast-as";
+
 /// Media type of requests and responses.
 pub const JSON: &str = "application/json";
 /// Media type of a [`crate::problem::Problem`].

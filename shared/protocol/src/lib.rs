@@ -34,6 +34,8 @@
 //! | `POST /v1/tasks/{id}/answers` | [`AnswerRequest`] | [`Answered`] |
 //! | `POST /v1/tasks/{id}/steps/{step}/answers` | [`AnswerRequest`] | [`Answered`] |
 //! | `POST /v1/tasks/{id}/stop` | [`StopRequest`] | [`Stopped`] |
+//! | `POST /v1/tasks/{id}/pause` | [`PauseRequest`] | [`Paused`] |
+//! | `POST /v1/tasks/{id}/resume` | [`PauseRequest`] | [`Paused`] |
 //! | `GET /v1/tasks/{id}/verify` | | [`VerifyReport`] |
 //! | `POST /v1/workers` | [`Announce`] | [`Announced`] |
 //! | `POST /v1/claims` | [`ClaimRequest`] | 200 [`Claim`] or 204 |
@@ -80,6 +82,11 @@
 //! [`StepView`]: steps::StepView
 //! [`EffectPage`]: task_effects::EffectPage
 //! [`EffectQuery`]: task_effects::EffectQuery
+//! [`PauseRequest`]: tasks::PauseRequest
+//! [`Paused`]: tasks::Paused
+//! [`Settlement`]: stops::Settlement
+//! [`StopPlan`]: stops::StopPlan
+//! [`StopPlanQuery`]: stops::StopPlanQuery
 //! [`StopRequest`]: tasks::StopRequest
 //! [`Stopped`]: tasks::Stopped
 //! [`SubmitRequest`]: tasks::SubmitRequest
@@ -90,6 +97,7 @@
 //! [`VerifyReport`]: verify::VerifyReport
 
 pub mod artifacts;
+pub mod bulk_stops;
 pub mod claims;
 pub mod effects;
 pub mod events;
@@ -98,6 +106,7 @@ pub mod health;
 pub mod holds;
 pub mod logs;
 pub mod steps;
+pub mod stops;
 pub mod task_effects;
 pub mod tasks;
 pub mod tokens;

@@ -26,6 +26,22 @@ pub const TASK_ANSWERS: &str = "/v1/tasks/{id}/answers";
 pub const STEP_ANSWERS: &str = "/v1/tasks/{id}/steps/{step}/answers";
 /// Stops one task.
 pub const STOP: &str = "/v1/tasks/{id}/stop";
+/// GET: what a stop would do, [`crate::stops::StopPlanQuery`] to [`crate::stops::StopPlan`].
+pub const STOP_PLAN: &str = "/v1/tasks/{id}/stop-plan";
+/// GET: what a stop came to, [`crate::stops::Settlement`].
+pub const SETTLEMENT: &str = "/v1/tasks/{id}/settlement";
+/// Stops one attempt of a step, so that another one starts.
+pub const ATTEMPT_STOP: &str = "/v1/tasks/{id}/steps/{step}/attempts/{attempt}/stop";
+/// Stops many tasks, by a filter.
+pub const STOPS: &str = "/v1/stops";
+/// Counts the tasks that a stop by a filter would stop.
+pub const STOPS_COUNT: &str = "/v1/stops/count";
+/// Pauses one task.
+pub const PAUSE: &str = "/v1/tasks/{id}/pause";
+/// Resumes one task.
+pub const RESUME: &str = "/v1/tasks/{id}/resume";
+/// Gives one task to another owner.
+pub const HAND_OVER: &str = "/v1/tasks/{id}/hand-over";
 /// Checks the history of one task.
 pub const VERIFY: &str = "/v1/tasks/{id}/verify";
 /// Announces a worker.

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::stops::StopPlan;
+
 /// What every URI of a problem type begins with.
 pub const TYPE_PREFIX: &str = "https://standfast.dev/problems/";
 
@@ -27,6 +29,9 @@ pub struct Problem {
     /// waiting will not help. Over HTTP `Retry-After` says the same in whole seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// With `plan_moved`: what a stop would do now; absent if it cannot be stopped any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_plan: Option<Box<StopPlan>>,
 }
 
 /// One fault of a request.
@@ -49,6 +54,7 @@ impl Problem {
             detail: detail.into(),
             errors: Vec::new(),
             retry_after_ms: None,
+            stop_plan: None,
         }
     }
 
@@ -61,6 +67,12 @@ impl Problem {
     /// Says when to come back.
     pub fn with_retry_after_ms(mut self, retry_after_ms: u64) -> Self {
         self.retry_after_ms = Some(retry_after_ms);
+        self
+    }
+
+    /// Adds what a stop would do now.
+    pub fn with_stop_plan(mut self, plan: StopPlan) -> Self {
+        self.stop_plan = Some(Box::new(plan));
         self
     }
 
@@ -148,6 +160,8 @@ kinds! {
     Fenced, FENCED, "fenced", 409, "the claim is no longer held";
     /// 409: the state does not allow it; the detail says what it does allow.
     NotApplicable, NOT_APPLICABLE, "not_applicable", 409, "the state does not allow this";
+    /// 409: a stop demanded a plan that is not the task's any more; `stop_plan` is the one of now.
+    PlanMoved, PLAN_MOVED, "plan_moved", 409, "the stop plan is another by now";
     /// 413: the body passes a limit, which the detail names.
     TooLarge, TOO_LARGE, "too_large", 413, "the body is too large";
     /// 415: the media type of the body is another one than the detail names.

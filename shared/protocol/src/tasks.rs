@@ -144,8 +144,17 @@ pub struct TaskView {
     /// something is in the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<WaitingFor>,
-    /// The principal who owns it; from the plan, by default who submitted it.
+    /// The principal who owns it now; at first from the plan, by default who submitted it.
     pub owner: String,
+    /// Who may act on it besides the owner; from the plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operators: Vec<String>,
+    /// Who decides its approvals; from the plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<String>,
+    /// Who may see it; from the plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub viewers: Vec<String>,
     /// Labels to find it by; from the plan.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -171,6 +180,9 @@ pub struct TaskView {
     /// The last named checkpoint passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
+    /// The pause, while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PauseView>,
     /// The stop, once one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopView>,
@@ -231,7 +243,8 @@ pub struct FailureView {
 /// A stop that was asked for; written once, never taken back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StopView {
-    /// What happens to running attempts: `halt`, or a mode that a later version adds.
+    /// What happens to running attempts and to what has landed: `drain`, `halt`, `undo`, or a
+    /// mode that a later version adds.
     pub mode: String,
     /// Why, in the words of who asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,19 +259,51 @@ pub struct StopView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StopRequest {
-    /// What happens to running attempts.
+    /// What happens to running attempts and to what has landed; by default `halt`.
+    #[serde(default)]
     pub mode: StopMode,
     /// Why, for the history; at most [`crate::limits::NOTE_BYTES_MAX`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The digest of the stop plan that it is to follow, whole or at least its first 8 digits;
+    /// if the task's plan is another by now, the stop is refused with `plan_moved`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
-/// What happens to running attempts at a stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// What happens at a stop to running attempts and to what has landed. Each is stronger than the
+/// one before it; a stronger one that comes while attempts still run takes its place.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum StopMode {
+    /// Nothing starts; running attempts may finish, and their results count.
+    Drain,
     /// Nothing starts and nothing new is sent; running attempts are told to end.
+    #[default]
     Halt,
+    /// As `halt`; then what has landed is undone, the last first.
+    Undo,
+}
+
+impl StopMode {
+    /// All modes, the mildest first.
+    pub const ALL: [Self; 3] = [Self::Drain, Self::Halt, Self::Undo];
+
+    /// Gives the word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Halt => "halt",
+            Self::Undo => "undo",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == text)
+    }
 }
 
 /// Answer to a stop. A second stop is answered like the first.
@@ -270,6 +315,58 @@ pub struct Stopped {
     pub state: TaskState,
     /// The stop that holds: the first one, whoever asked again.
     pub stop: StopView,
+}
+
+/// Body of a pause, and of what ends it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PauseRequest {
+    /// Why, for the history; at most [`crate::limits::NOTE_BYTES_MAX`] bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Answer to a pause, and to what ends it. Twice is once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Paused {
+    /// The task's id.
+    pub id: String,
+    /// Its state now.
+    pub state: TaskState,
+    /// The pause that holds; absent once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PauseView>,
+}
+
+/// A pause: nothing new starts, and the task's clocks stand still.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PauseView {
+    /// Since when.
+    pub since: String,
+    /// Whether no attempt runs any more.
+    pub drained: bool,
+}
+
+/// Body of a hand-over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HandOverRequest {
+    /// The principal who is to own the task, such as `user:ben` or `group:finance`.
+    pub to: String,
+    /// Why, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Answer to a hand-over. A second one to the same owner is answered like the first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HandedOver {
+    /// The task's id.
+    pub id: String,
+    /// Who owns it now.
+    pub owner: String,
+    /// Its state.
+    pub state: TaskState,
 }
 
 /// Filters of a list of tasks, as query parameters. A task must match all of them.
@@ -286,6 +383,10 @@ pub struct TaskQuery {
     pub owner: Option<String>,
     /// With all of these labels; `label=team=tools` in the query.
     pub labels: Vec<(String, String)>,
+    /// With an open hold: `any`, or one of this reason. Then the longest wait comes first.
+    pub waiting: Option<String>,
+    /// With `waiting`: held for at least this long, in milliseconds.
+    pub older_ms: Option<u64>,
     /// Accepted at or after this time (RFC 3339, any offset).
     pub created_after: Option<String>,
     /// Accepted before this time.
@@ -330,6 +431,11 @@ impl TaskQuery {
                 self.labels.push((key.to_owned(), value.to_owned()));
                 Ok(())
             }
+            "waiting" => once(&mut self.waiting, value),
+            "older_ms" => {
+                let older = value.parse().map_err(|_| "expected whole milliseconds")?;
+                once(&mut self.older_ms, older)
+            }
             "created_after" => once(&mut self.created_after, value),
             "created_before" => once(&mut self.created_before, value),
             "limit" => {
@@ -352,6 +458,8 @@ impl TaskQuery {
         for (key, value) in &self.labels {
             add("label", Some(format!("{key}={value}")));
         }
+        add("waiting", self.waiting.clone());
+        add("older_ms", self.older_ms.map(|older| older.to_string()));
         add("created_after", self.created_after.clone());
         add("created_before", self.created_before.clone());
         add("limit", self.limit.map(|limit| limit.to_string()));
@@ -411,6 +519,8 @@ mod tests {
         let query = TaskQuery {
             state: Some(TaskState::Blocked),
             labels: vec![("team".into(), "a=b".into()), ("x".into(), String::new())],
+            waiting: Some("failures".into()),
+            older_ms: Some(60_000),
             limit: Some(200),
             ..TaskQuery::default()
         };

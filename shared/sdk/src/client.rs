@@ -6,6 +6,9 @@ use bytes::Bytes;
 use reqwest::Method;
 use serde::Serialize;
 use standfast_protocol::artifacts::{ArtifactPage, ArtifactView};
+use standfast_protocol::bulk_stops::{
+    AttemptStopped, CountStopsRequest, StopAttemptRequest, StopManyRequest, StopsCounted, StopsDone,
+};
 use standfast_protocol::events::{EventPage, EventQuery};
 use standfast_protocol::explain::Explain;
 use standfast_protocol::headers::IDEMPOTENCY_KEY;
@@ -13,8 +16,11 @@ use standfast_protocol::holds::{AnswerRequest, Answered};
 use standfast_protocol::logs::{LogPage, LogQuery};
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::steps::{StepPage, StepQuery, StepView};
+use standfast_protocol::stops::{Settlement, StopPlan, StopPlanQuery};
 use standfast_protocol::task_effects::{EffectPage, EffectQuery};
-use standfast_protocol::tasks::{StopRequest, Stopped, SubmitRequest, Submitted};
+use standfast_protocol::tasks::{HandOverRequest, HandedOver};
+use standfast_protocol::tasks::{PauseRequest, Paused, StopRequest, Stopped};
+use standfast_protocol::tasks::{SubmitRequest, Submitted};
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskView};
 use standfast_protocol::verify::VerifyReport;
 
@@ -42,6 +48,13 @@ impl Client {
     pub fn patience(mut self, patience: Duration) -> Self {
         self.http.set_patience(patience);
         self
+    }
+
+    /// Acts for another principal with every call. For the person of the embedded mode alone:
+    /// other apis refuse it.
+    pub fn acting_as(mut self, principal: &str) -> Result<Self, Error> {
+        self.http.act_as(principal)?;
+        Ok(self)
     }
 
     /// Submits a plan under a key made here: repeated calls make several tasks, the repetitions
@@ -141,6 +154,65 @@ impl Client {
     /// Stops a task. Twice is once.
     pub async fn stop(&self, task: &str, request: &StopRequest) -> Result<Stopped, Error> {
         let call = self.http.call(Method::POST, &fill(paths::STOP, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Says what a stop would do now.
+    pub async fn stop_plan(&self, task: &str, query: &StopPlanQuery) -> Result<StopPlan, Error> {
+        let call = self.http.call(Method::GET, &fill(paths::STOP_PLAN, &[task]));
+        self.http.fetch(call.query(query_pairs(query)?)).await
+    }
+
+    /// Says what a stop came to, or has come to so far.
+    pub async fn settlement(&self, task: &str) -> Result<Settlement, Error> {
+        self.read(&fill(paths::SETTLEMENT, &[task])).await
+    }
+
+    /// Counts a page of the tasks that a stop by a filter would stop.
+    pub async fn count_stops(&self, request: &CountStopsRequest) -> Result<StopsCounted, Error> {
+        let call = self.http.call(Method::POST, paths::STOPS_COUNT).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Stops a page of the tasks that match a filter; call it again with `next_cursor` until
+    /// there is none.
+    pub async fn stop_many(&self, request: &StopManyRequest) -> Result<StopsDone, Error> {
+        let call = self.http.call(Method::POST, paths::STOPS).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Stops one attempt of a step, so that another one starts, at no charge. Twice is once.
+    pub async fn stop_attempt(
+        &self,
+        task: &str,
+        step: &str,
+        attempt: u32,
+        request: &StopAttemptRequest,
+    ) -> Result<AttemptStopped, Error> {
+        let path = fill(paths::ATTEMPT_STOP, &[task, step, &attempt.to_string()]);
+        let call = self.http.call(Method::POST, &path).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Pauses a task. Twice is once.
+    pub async fn pause(&self, task: &str, request: &PauseRequest) -> Result<Paused, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::PAUSE, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Ends every pause of a task. Twice is once.
+    pub async fn resume(&self, task: &str, request: &PauseRequest) -> Result<Paused, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::RESUME, &[task])).json(request)?;
+        self.http.fetch(call.repeat(Repeat::Freely)).await
+    }
+
+    /// Gives a task to another owner. Twice is once.
+    pub async fn hand_over(
+        &self,
+        task: &str,
+        request: &HandOverRequest,
+    ) -> Result<HandedOver, Error> {
+        let call = self.http.call(Method::POST, &fill(paths::HAND_OVER, &[task])).json(request)?;
         self.http.fetch(call.repeat(Repeat::Freely)).await
     }
 

@@ -9,7 +9,7 @@ use reqwest::header::{
 use reqwest::{Method, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use standfast_protocol::headers::JSON;
+use standfast_protocol::headers::{AS, JSON};
 use standfast_protocol::problem::Problem;
 
 use crate::backoff::Backoff;
@@ -101,6 +101,8 @@ pub(crate) struct Http {
     token: Option<HeaderValue>,
     client: reqwest::Client,
     patience: Duration,
+    /// For whom the caller acts, if not for itself.
+    acting_as: Option<HeaderValue>,
 }
 
 /// Leaves out the token.
@@ -124,7 +126,7 @@ impl Http {
         base.set_fragment(None);
         let token = bearer(token)?;
         let client = new_client(&base)?;
-        Ok(Self { base, token, client, patience: PATIENCE })
+        Ok(Self { base, token, client, patience: PATIENCE, acting_as: None })
     }
 
     /// Makes a twin with connections of its own. A connection is driven by the runtime that
@@ -135,6 +137,13 @@ impl Http {
 
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
+    }
+
+    pub(crate) fn act_as(&mut self, principal: &str) -> Result<(), Error> {
+        let value = HeaderValue::from_str(principal)
+            .map_err(|_| Error::Setup(format!("act as `{principal}`: not visible ASCII")))?;
+        self.acting_as = Some(value);
+        Ok(())
     }
 
     pub(crate) fn patience(&self) -> Duration {
@@ -182,6 +191,9 @@ impl Http {
         request = request.headers(call.headers.clone());
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
+        }
+        if let Some(principal) = &self.acting_as {
+            request = request.header(AS, principal.clone());
         }
         if let Some(body) = &call.body {
             request = request.body(body.clone());
@@ -256,6 +268,7 @@ async fn read_problem(url: &Url, response: Response) -> Error {
         detail: format!("{url} answered {status} without saying why"),
         errors: Vec::new(),
         retry_after_ms: None,
+        stop_plan: None,
     });
     problem.retry_after_ms = problem.retry_after_ms.or(retry_after_ms);
     Error::Problem(Box::new(problem))

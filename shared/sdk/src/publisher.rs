@@ -104,7 +104,10 @@ impl AmqpPublisher {
         match reply {
             Ok(Ok(SubmitReply::Submitted(submitted))) => Ok(submitted),
             Ok(Ok(SubmitReply::Problem(problem))) => Err(Error::Problem(Box::new(problem))),
-            Ok(Err(_)) | Err(_) => Err(Error::NoReply { key: key.to_owned() }),
+            // Nobody stops a task under this key: it is no reply to this.
+            Ok(Ok(SubmitReply::Stopped(_)) | Err(_)) | Err(_) => {
+                Err(Error::NoReply { key: key.to_owned() })
+            }
         }
     }
 

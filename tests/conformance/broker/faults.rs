@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use standfast_engine::ports::{Broker, BrokerError, Destination, Source, Subscription};
 use standfast_tests::private_rabbit::PrivateRabbit;
 use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::rig::{BOUND, Rabbit, id_of_next, message, next, publish_one, steps, take, until, work};
 
@@ -93,6 +94,29 @@ case!(connections_closed_over_and_over_come_back, |rabbit, node| {
     until("subscribed at the end", HEALED, || async { subscription.subscribed() }).await;
     let consumers = || async { rabbit.broker.depth(&work()).await.is_ok_and(|d| d.consumers == 1) };
     until("exactly one consumer is left", HEALED, consumers).await;
+});
+
+case!(a_listener_that_was_cut_off_is_told_to_look_and_hears_again, |rabbit, node| {
+    let source = Source::Control { listener: "w-1".to_owned() };
+    let mut listener = rabbit.broker.subscribe(source, 10).await.unwrap();
+    for round in 0..3 {
+        node.control(&["close_all_connections", "drill"]).await;
+        // Words until one comes back: those that are said meanwhile are lost, and may be.
+        let (word, deadline) = (Bytes::from(format!("{round}")), Instant::now() + HEALED);
+        let mut heard: Vec<Bytes> = Vec::new();
+        while heard.last() != Some(&word) {
+            assert!(Instant::now() < deadline, "the word is heard again: {heard:?}");
+            rabbit.broker.tell(word.clone());
+            let next = timeout(Duration::from_millis(200), listener.next()).await;
+            if let Ok(Some(delivery)) = next {
+                delivery.acker.ack().await;
+                heard.push(delivery.body);
+            }
+        }
+        let looked = heard.iter().position(Bytes::is_empty);
+        assert!(looked.is_some_and(|at| at + 1 < heard.len()), "told to look first: {heard:?}");
+    }
+    assert_eq!(rabbit.broker.health().await.faults, Vec::<String>::new());
 });
 
 case!(a_killed_broker_keeps_what_it_confirmed, |rabbit, node| {

@@ -61,7 +61,7 @@ impl Rabbit {
         {
             raw.delete_queue(queue).await;
         }
-        for exchange in [names.exchange(), names.dead_exchange()] {
+        for exchange in [names.exchange(), names.dead_exchange(), names.control_exchange()] {
             let options = ExchangeDeleteOptions::default();
             raw.channel.exchange_delete(exchange.into(), options).await.unwrap();
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
 use standfast_engine::ports::{BrokerError, Destination, Source};
 use tokio::time::timeout;
@@ -230,6 +231,76 @@ pub async fn a_closed_subscription_ends(rig: &Rig) {
     assert!(!subscription.subscribed());
     let end = timeout(BOUND, subscription.next()).await.expect("an end in time");
     assert!(end.is_none(), "nothing comes after the end");
+}
+
+fn control(listener: &str) -> Source {
+    Source::Control { listener: listener.to_owned() }
+}
+
+fn word(number: usize) -> Bytes {
+    Bytes::from(format!(r#"{{"task":"t{number}"}}"#))
+}
+
+pub async fn what_is_told_reaches_all_who_listen(rig: &Rig) {
+    let mut first = rig.subscribe(control("w-1"), 10).await;
+    let mut second = rig.subscribe(control("w-2"), 10).await;
+    let mut steps_of_work = rig.subscribe(source(), 10).await;
+    for number in 0..3 {
+        rig.broker().tell(word(number));
+    }
+    for listener in [&mut first, &mut second] {
+        for number in 0..3 {
+            let delivery = next(listener).await;
+            assert_eq!(delivery.body, word(number));
+            assert!(delivery.acker.ack().await);
+        }
+        nothing_comes(listener).await;
+    }
+    nothing_comes(&mut steps_of_work).await;
+}
+
+pub async fn who_does_not_listen_any_more_costs_nothing(rig: &Rig) {
+    let mut first = rig.subscribe(control("w-1"), 1).await;
+    let mut second = rig.subscribe(control("w-2"), 1).await;
+    first.close().await;
+    rig.broker().tell(word(1));
+    let delivery = next(&mut second).await;
+    assert_eq!(delivery.body, word(1));
+    let mut first = rig.subscribe(control("w-1"), 1).await;
+    nothing_comes(&mut first).await;
+    rig.broker().tell(word(2));
+    assert_eq!(next(&mut first).await.body, word(2));
+    drop(delivery);
+}
+
+pub async fn a_flood_of_words_ends_and_the_newest_is_heard(rig: &Rig) {
+    let mut listener = rig.subscribe(control("w-1"), 100).await;
+    let mut slow = rig.subscribe(control("w-2"), 1).await;
+    for number in 0..30_000 {
+        rig.broker().tell(word(number));
+    }
+    // Some of the flood was dropped on its way; what is said after it is not.
+    let heard_last = async {
+        loop {
+            rig.broker().tell(word(99_999));
+            for _ in 0..1_000 {
+                let Ok(delivery) = timeout(Duration::from_millis(200), listener.next()).await
+                else {
+                    break;
+                };
+                let delivery = delivery.unwrap();
+                let last = delivery.body == word(99_999);
+                assert!(delivery.acker.ack().await);
+                if last {
+                    return;
+                }
+            }
+        }
+    };
+    timeout(Duration::from_secs(60), heard_last).await.expect("the newest is heard");
+    let held = next(&mut slow).await; // one that reads nothing keeps nobody else waiting
+    assert!(held.acker.ack().await);
+    rig.publish(steps(0..10)).await;
 }
 
 pub async fn health_is_connected_and_without_fault(rig: &Rig) {

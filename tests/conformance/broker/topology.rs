@@ -1,5 +1,7 @@
 //! What RabbitMQ promises beyond the port: its topology, its returns, the rejected queue.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -9,9 +11,11 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use standfast_brokers::rabbitmq::{
-    Pick, REASON_HEADER, ROUTING_KEY_HEADER, RabbitBroker, RabbitSettings,
+    Pick, REASON_HEADER, ROUTING_KEY_HEADER, RabbitBroker, RabbitSettings, SENDER_HEADER,
 };
 use standfast_engine::ports::{Broker, BrokerError, Destination, Message, Source};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::rig::{
     BOUND, Rabbit, Raw, Rig, connect, id_of_next, message, other, publish_one, run, steps, take,
@@ -153,6 +157,8 @@ case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
             (REASON_HEADER.to_owned(), format!(r#"{{"type":"t{number}"}}"#)),
             (ROUTING_KEY_HEADER.to_owned(), "submit".to_owned()),
         ];
+        let proof = (SENDER_HEADER.to_owned(), "ab user:ana".to_owned());
+        rejected.headers.extend((number < 4).then_some(proof));
         publish_one(broker, rejected, BOUND).await.unwrap();
     }
     for _ in 0..3 {
@@ -168,11 +174,18 @@ case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
     assert_eq!(list[0].reason.as_deref(), Some(r#"{"type":"t0"}"#));
     assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(1));
     assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(0));
-    assert_eq!(broker.rejected_requeue(&Pick::All).await, Ok(4));
+    let refused = broker.rejected_requeue(&Pick::All).await.unwrap_err().to_string();
+    assert!(refused.contains("`k4` does not prove who sent it"), "{refused}");
     let mut intake = broker.subscribe(Source::Intake, 10).await.unwrap();
-    let mut again = take(&mut intake, 4).await;
+    let mut again = take(&mut intake, 3).await;
     again.sort();
-    assert_eq!(again, ["k0", "k1", "k2", "k4"]);
+    assert_eq!(again, ["k0", "k1", "k2"], "the others go all the same");
+    until("the one without a sender is back", BOUND, || async {
+        let list = broker.rejected_list(100).await.unwrap();
+        list.iter().filter_map(|message| message.message_id.as_deref()).eq(["k4"])
+    })
+    .await;
+    assert_eq!(broker.rejected_drop(&Pick::One("k4".to_owned())).await, Ok(1));
     assert_eq!(broker.rejected_list(100).await, Ok(Vec::new()));
 });
 
@@ -285,4 +298,50 @@ async fn submit(raw: &Raw, rabbit: &Rabbit, id: &str) {
     let publish =
         raw.channel.basic_publish(exchange.into(), "submit".into(), options, b"{}", properties);
     publish.await.unwrap().await.unwrap();
+}
+
+case!(a_start_whose_connection_breaks_is_gone_on_with, |rabbit| {
+    let mut through = reqwest::Url::parse(&rabbit.url).unwrap();
+    let place = format!("{}:{}", through.host_str().unwrap(), through.port().unwrap_or(5672));
+    let port = relay(place, rabbit.broker.settings().names().dead_steps()).await;
+    through.set_host(Some("127.0.0.1")).unwrap();
+    through.set_port(Some(port)).unwrap();
+    let settings = RabbitSettings::parse(through.as_str()).unwrap();
+    let settings = settings.with_prefix(&rabbit.prefix).unwrap();
+    RabbitBroker::connect(settings, Some(4 * BOUND)).await.unwrap();
+});
+
+/// Passes connections on to the broker, and cuts the first one that names `word`. Gives its port.
+async fn relay(broker: String, word: String) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let left = Arc::new(AtomicBool::new(true));
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let (broker, word, left) = (broker.clone(), word.clone(), left.clone());
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(broker).await.unwrap();
+                let (mut from_client, mut from_server) = ([0; 4096], [0; 4096]);
+                loop {
+                    tokio::select! {
+                        read = client.read(&mut from_client) => {
+                            let bytes = &from_client[..read.unwrap_or(0)];
+                            let named = bytes.windows(word.len()).any(|at| at == word.as_bytes());
+                            let cut = named && left.swap(false, Ordering::SeqCst);
+                            if cut || bytes.is_empty() || server.write_all(bytes).await.is_err() {
+                                return;
+                            }
+                        }
+                        read = server.read(&mut from_server) => {
+                            let bytes = &from_server[..read.unwrap_or(0)];
+                            if bytes.is_empty() || client.write_all(bytes).await.is_err() {
+                                return;
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    port
 }

@@ -3,6 +3,7 @@
 use standfast_domain::hold::{Answer, Hold, HoldClass as Class, HoldReason};
 use standfast_domain::ids::StepId;
 use standfast_domain::record::MAIN_EFFECT;
+use standfast_domain::rights::{People, Right};
 use standfast_protocol::holds::{AnswerView, HeldEffectView, HoldClass, HoldView};
 
 use super::text::plain;
@@ -52,7 +53,7 @@ pub(crate) fn view(base: &Base, step: Option<&StepId>, hold: &Hold) -> HoldView 
 }
 
 /// Names who or what can end a hold; never nobody, since every task has an owner.
-fn ends_by(base: &Base, reason: HoldReason) -> Vec<String> {
+pub(crate) fn ends_by(base: &Base, reason: HoldReason) -> Vec<String> {
     let mut by = match reason {
         HoldReason::Timer => vec!["the timer".to_owned()],
         HoldReason::Paused
@@ -60,10 +61,11 @@ fn ends_by(base: &Base, reason: HoldReason) -> Vec<String> {
         | HoldReason::WorkerDied
         | HoldReason::Verification
         | HoldReason::UncertainEffect
-        | HoldReason::EffectChanged => Vec::new(),
+        | HoldReason::EffectChanged
+        | HoldReason::UndoFailed => Vec::new(),
     };
-    by.push(base.meta.owner.to_string());
-    by.extend(base.meta.operators.iter().map(ToString::to_string));
+    let people = People::of(&base.meta.owner, &base.meta);
+    by.extend(people.who_may(Right::to_answer(reason)).into_iter().map(ToString::to_string));
     by
 }
 
@@ -108,7 +110,8 @@ fn effect(step: Option<&StepId>, reason: HoldReason, answer: Answer) -> String {
             | HoldReason::Failures
             | HoldReason::WorkerDied
             | HoldReason::UncertainEffect
-            | HoldReason::EffectChanged => {
+            | HoldReason::EffectChanged
+            | HoldReason::UndoFailed => {
                 format!("runs `{name}` again, with all its attempts")
             }
         },
@@ -117,6 +120,9 @@ fn effect(step: Option<&StepId>, reason: HoldReason, answer: Answer) -> String {
                 "completes the task although the check does not hold".to_owned()
             }
             HoldReason::Timer => "ends the wait now".to_owned(),
+            HoldReason::UndoFailed => {
+                "leaves the effect as it is, settled by hand; what else has landed is undone".into()
+            }
             HoldReason::Paused
             | HoldReason::Failures
             | HoldReason::WorkerDied

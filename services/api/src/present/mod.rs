@@ -7,5 +7,6 @@ pub(crate) mod explain;
 pub(crate) mod hold;
 pub(crate) mod log;
 pub(crate) mod step;
+pub(crate) mod stop;
 pub(crate) mod task;
 pub(crate) mod text;

@@ -5,7 +5,7 @@ use standfast_domain::ids::StepId;
 use standfast_domain::outcome::Artifact;
 use standfast_domain::plan::Uses;
 use standfast_domain::record::{
-    Claim, Definition, LastFailure, Phase, Status, StepState as Record,
+    Claim, Definition, LastFailure, Part, Phase, Status, StepState as Record,
 };
 use standfast_domain::time::{Span, Time};
 use standfast_protocol::artifacts::ArtifactView;
@@ -40,19 +40,10 @@ pub(crate) fn is_live(state: &Record) -> bool {
     }
 }
 
-/// Says whether the task's life has gone past a step: it will not run any more.
-pub(crate) fn is_past(phase: &Phase, finally: bool) -> bool {
-    match phase {
-        Phase::Main => false,
-        Phase::Closing { .. } | Phase::Finally { .. } => !finally,
-        Phase::Ended { .. } => true,
-    }
-}
-
 /// Gives the word for where a step stands: ready with a claim is running; what never settled
 /// in a task that is ending or has ended is cancelled, unless an attempt still runs.
-pub(crate) fn state(phase: &Phase, finally: bool, state: &Record, claimed: bool) -> StepState {
-    let past = is_past(phase, finally);
+pub(crate) fn state(phase: &Phase, part: Part, state: &Record, claimed: bool) -> StepState {
+    let past = phase.is_past(part);
     match &state.status {
         Status::Succeeded { .. } => StepState::Succeeded,
         Status::Failed { .. } => StepState::Failed,
@@ -71,9 +62,9 @@ pub(crate) fn state(phase: &Phase, finally: bool, state: &Record, claimed: bool)
 }
 
 /// Gives a step's hold while it still holds anything.
-pub(crate) fn open_hold<'a>(phase: &Phase, finally: bool, state: &'a Record) -> Option<&'a Hold> {
+pub(crate) fn open_hold<'a>(phase: &Phase, part: Part, state: &'a Record) -> Option<&'a Hold> {
     match &state.status {
-        Status::Held { hold } if !is_past(phase, finally) => Some(hold),
+        Status::Held { hold } if !phase.is_past(part) => Some(hold),
         Status::Held { .. }
         | Status::Pending
         | Status::Ready { .. }
@@ -138,7 +129,7 @@ pub(crate) fn view(parts: Parts<'_>) -> StepView {
         parts;
     let plan = &definition.plan;
     let phase = &base.header.phase;
-    let word = state(phase, definition.finally, &record, claim.is_some());
+    let word = state(phase, definition.part(), &record, claim.is_some());
     let since = since(base, word, &record, claim.as_ref());
     let uses = match &plan.uses {
         Uses::Handler(handler) => handler.to_string(),
@@ -177,7 +168,7 @@ pub(crate) fn view(parts: Parts<'_>) -> StepView {
             None => record.details.as_deref().map(plain),
         },
         failure: record.failure.as_ref().map(failure),
-        hold: open_hold(phase, definition.finally, &record)
+        hold: open_hold(phase, definition.part(), &record)
             .map(|open| hold::view(base, Some(&plan.id), open)),
         artifacts: artifacts.iter().map(|found| artifact(base, &plan.id, found)).collect(),
         cost_usd_micros: record.cost_usd_micros,
@@ -233,24 +224,27 @@ mod tests {
         let ending = Ending::Cancelled;
         let (main, closing) = (Phase::Main, Phase::Closing { ending });
         let (last, ended) = (Phase::Finally { ending }, Phase::Ended { ending, at: Time(0) });
+        let undoing = Phase::Undoing { until: Time(0) };
         let done = record(Status::Succeeded { at: Time(0) });
-        for (phase, finally, record, claimed, word) in [
-            (main, false, ready(), false, StepState::Ready),
-            (main, false, ready(), true, StepState::Running),
-            (main, false, Record::pending(1), false, StepState::Pending),
-            (main, false, held(), false, StepState::Held),
-            (closing, false, ready(), true, StepState::Running),
-            (closing, false, ready(), false, StepState::Cancelled),
-            (closing, true, Record::pending(0), false, StepState::Pending),
-            (last, false, held(), false, StepState::Cancelled),
-            (last, true, ready(), false, StepState::Ready),
-            (ended, true, Record::pending(0), false, StepState::Cancelled),
-            (ended, false, done, false, StepState::Succeeded),
+        for (phase, part, record, claimed, word) in [
+            (main, Part::Main, ready(), false, StepState::Ready),
+            (main, Part::Main, ready(), true, StepState::Running),
+            (main, Part::Main, Record::pending(1), false, StepState::Pending),
+            (main, Part::Main, held(), false, StepState::Held),
+            (closing, Part::Main, ready(), true, StepState::Running),
+            (closing, Part::Main, ready(), false, StepState::Cancelled),
+            (closing, Part::Finally, Record::pending(0), false, StepState::Pending),
+            (last, Part::Main, held(), false, StepState::Cancelled),
+            (undoing, Part::Main, held(), false, StepState::Cancelled),
+            (undoing, Part::Undo, held(), false, StepState::Held),
+            (last, Part::Finally, ready(), false, StepState::Ready),
+            (ended, Part::Finally, Record::pending(0), false, StepState::Cancelled),
+            (ended, Part::Main, done, false, StepState::Succeeded),
         ] {
-            assert_eq!(state(&phase, finally, &record, claimed), word, "{phase:?} {record:?}");
+            assert_eq!(state(&phase, part, &record, claimed), word, "{phase:?} {record:?}");
         }
-        assert!(open_hold(&main, false, &held()).is_some());
-        assert!(open_hold(&closing, false, &held()).is_none());
+        assert!(open_hold(&main, Part::Main, &held()).is_some());
+        assert!(open_hold(&closing, Part::Main, &held()).is_none());
     }
 
     #[test]

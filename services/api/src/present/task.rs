@@ -1,10 +1,13 @@
 //! A task as readers see it.
 
-use standfast_domain::ids::StepId;
-use standfast_domain::record::{Phase, Stop, TaskState as State};
+use standfast_domain::hold::HoldReason;
+use standfast_domain::ids::{Principal, StepId};
+use standfast_domain::record::{Part, Phase, Stop, TaskState as State};
 use standfast_domain::time::Time;
 use standfast_protocol::steps::StepState;
-use standfast_protocol::tasks::{FailureView, StepCounts, StopView, TaskState, TaskView};
+use standfast_protocol::tasks::{
+    FailureView, PauseView, StepCounts, StopView, TaskState, TaskView,
+};
 
 use super::text::plain;
 use super::{hold, step};
@@ -37,6 +40,9 @@ pub(crate) fn view(survey: &Survey) -> TaskView {
         stalled: is_stalled(survey),
         waiting_for: survey.waiting_for,
         owner: meta.owner.to_string(),
+        operators: names(&meta.operators),
+        approvers: names(&meta.approvers),
+        viewers: names(&meta.viewers),
         labels: meta.labels.clone(),
         created_at: header.created_at.rfc3339(),
         changed_at: header.changed_at.rfc3339(),
@@ -47,9 +53,14 @@ pub(crate) fn view(survey: &Survey) -> TaskView {
         holds: holds(survey),
         deadline: header.deadline_at.map(Time::rfc3339),
         checkpoint: header.checkpoint.clone(),
+        pause: pause(survey),
         stop: base.gate.stop.as_ref().map(stop),
         failure: failure(survey),
     }
+}
+
+fn names(people: &[Principal]) -> Vec<String> {
+    people.iter().map(Principal::to_string).collect()
 }
 
 /// Says whether a running attempt's heartbeat is overdue.
@@ -63,14 +74,22 @@ pub(crate) fn is_stalled(survey: &Survey) -> bool {
 fn ended_at(survey: &Survey) -> Option<Time> {
     match survey.base.header.phase {
         Phase::Ended { at, .. } => Some(at),
-        Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => None,
+        Phase::Main | Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } => None,
     }
+}
+
+/// Shows the pause of a task that is paused.
+pub(crate) fn pause(survey: &Survey) -> Option<PauseView> {
+    let paused = survey.base.gate.holds.iter().filter(|hold| hold.reason == HoldReason::Paused);
+    let since = paused.map(|hold| hold.since).min()?;
+    let drained = survey.live.iter().all(|live| live.claim.is_none());
+    Some(PauseView { since: since.rfc3339(), drained })
 }
 
 /// Shows a stop.
 pub(crate) fn stop(stop: &Stop) -> StopView {
     StopView {
-        mode: "halt".to_owned(),
+        mode: stop.mode.to_string(),
         reason: stop.reason.as_deref().map(plain),
         by: stop.by.to_string(),
         at: stop.at.rfc3339(),
@@ -85,7 +104,7 @@ pub(crate) fn holds(survey: &Survey) -> Vec<standfast_protocol::holds::HoldView>
     }
     let own = base.gate.holds.iter().map(|open| hold::view(base, None, open));
     let of_steps = survey.live.iter().filter_map(|live| {
-        let open = step::open_hold(&base.header.phase, live.finally, &live.state)?;
+        let open = step::open_hold(&base.header.phase, live.part, &live.state)?;
         Some(hold::view(base, Some(&live.step), open))
     });
     own.chain(of_steps).collect()
@@ -95,7 +114,7 @@ pub(crate) fn holds(survey: &Survey) -> Vec<standfast_protocol::holds::HoldView>
 pub(crate) fn counts(survey: &Survey) -> StepCounts {
     let header = &survey.base.header;
     let phase = &header.phase;
-    let total = u64::from(header.steps) + survey.base.meta.finally.len() as u64;
+    let total = u64::from(header.steps + header.undos) + survey.base.meta.finally.len() as u64;
     let mut counts = StepCounts {
         total,
         succeeded: header.succeeded.into(),
@@ -104,7 +123,7 @@ pub(crate) fn counts(survey: &Survey) -> StepCounts {
         ..StepCounts::default()
     };
     for live in &survey.live {
-        match step::state(phase, live.finally, &live.state, live.claim.is_some()) {
+        match step::state(phase, live.part, &live.state, live.claim.is_some()) {
             StepState::Ready => counts.ready += 1,
             StepState::Running => counts.running += 1,
             StepState::Retrying => counts.retrying += 1,
@@ -119,11 +138,12 @@ pub(crate) fn counts(survey: &Survey) -> StepCounts {
     let moving = counts.ready + counts.running + counts.retrying + counts.held;
     let (open, finally_open) = (u64::from(header.open), u64::from(header.finally_open));
     let running_of_plan =
-        survey.live.iter().filter(|live| live.claim.is_some() && !live.finally).count() as u64;
+        survey.live.iter().filter(|live| live.claim.is_some() && live.part == Part::Main).count()
+            as u64;
     counts.cancelled = match phase {
         Phase::Main => 0,
         Phase::Closing { .. } => open.saturating_sub(running_of_plan),
-        Phase::Finally { .. } => open,
+        Phase::Undoing { .. } | Phase::Finally { .. } => open,
         Phase::Ended { .. } => open + finally_open,
     };
     let settled = counts.succeeded + counts.failed + counts.skipped + counts.cancelled;
@@ -163,7 +183,8 @@ pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use serde_json::Value;
-    use standfast_domain::ids::{Kind, Principal, TaskId};
+    use standfast_domain::ceiling::Ceiling;
+    use standfast_domain::ids::{Kind, TaskId};
     use standfast_domain::record::{Ending, Gate, Header, Meta};
     use standfast_domain::time::Span;
 
@@ -180,6 +201,8 @@ pub(crate) mod tests {
             submitted_by: who("user:ana"),
             viewers: Vec::new(),
             operators: vec![who("group:finance")],
+            approvers: Vec::new(),
+            ceiling: Ceiling::default(),
             labels: BTreeMap::new(),
             idempotency_key: None,
             created_at: Time(0),

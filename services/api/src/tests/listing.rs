@@ -182,3 +182,47 @@ async fn a_stop_of_a_task_whose_end_is_decided_is_refused_and_says_so() {
     world.complete(&last, json!({"status": "succeeded", "output": {}})).await;
     assert_eq!(world.get(&path).await.json()["state"], "completed");
 }
+
+#[tokio::test]
+async fn what_waits_is_listed_by_reason_the_longest_wait_first_and_once() {
+    let world = World::open().await;
+    let mut failed = Vec::new();
+    for _ in 0..5 {
+        let plan = json!({"kind": "test", "steps": [
+            {"id": "a", "uses": "echo", "retry": {"max_attempts": 1}},
+            {"id": "b", "uses": "echo", "retry": {"max_attempts": 1}},
+        ]});
+        failed.push(world.submit(&plan).await);
+        for _ in 0..2 {
+            let claim = world.claim().await;
+            let outcome = json!({"status": "failed", "class": "permanent", "message": "no"});
+            assert_eq!(world.complete(&claim, outcome).await.status, 200);
+        }
+    }
+    world.submit(&chain(&["free"])).await;
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    for _ in 0..20 {
+        let path = format!("/v1/tasks?waiting=failures&limit=2{cursor}");
+        let page = world.get(&path).await.json();
+        let tasks = page["tasks"].as_array().unwrap().iter();
+        seen.extend(tasks.map(|task| task["id"].as_str().unwrap().to_owned()));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, failed, "each once, although two steps of it are held");
+    let count = async |query: &str| {
+        let page = world.get(&format!("/v1/tasks?{query}")).await.json();
+        page["tasks"].as_array().unwrap_or_else(|| panic!("{page}")).len()
+    };
+    assert_eq!(count("waiting=any&older_ms=0").await, 5);
+    assert_eq!(count("waiting=any&older_ms=3600000").await, 0);
+    assert_eq!(count("waiting=uncertain_effect").await, 0);
+    assert_eq!(count("waiting=failures&state=completed").await, 0);
+    world.post(&format!("/v1/tasks/{}/stop", failed[0]), &json!({})).await;
+    assert_eq!(count("waiting=failures").await, 4, "a stop ends what holds");
+    for query in ["waiting=nobody", "older_ms=5", "waiting=any&older_ms=x"] {
+        assert_eq!(world.get(&format!("/v1/tasks?{query}")).await.status, 422, "{query}");
+    }
+}

@@ -2,9 +2,13 @@
 
 mod access;
 mod attempts;
+mod bulk_stops;
 mod effects;
 mod history;
 mod listing;
+mod rights;
+mod steering;
+mod stops;
 mod strange;
 mod submission;
 mod task_effects;

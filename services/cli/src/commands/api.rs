@@ -46,14 +46,15 @@ pub struct ApiArgs {
 /// Serves until told to end.
 pub async fn execute(args: ApiArgs) -> Result<Exit, Failure> {
     // Without the broker submissions are still taken, so the api does not wait for it.
-    let mut process = Process::start(&args.installation, None, false).await?;
+    let started = Process::start(&args.installation, None, false).await?;
+    let Some(mut process) = started else { return Ok(Exit::Completed) };
     process.parts.claim_length = args.claim_length;
     process.parts.retention = args.retain.retain;
     process.parts.public_hosts = args.public_hosts;
     let loopback = args.listen.ip().is_loopback();
     if !loopback && !process.parts.tokens.any().await.map_err(stores::failure)? {
         let message = format!("{} can be reached by others, and no token exists", args.listen);
-        let advice = "standfast token create --role admin --name user:NAME";
+        let advice = "standfast token create --role admin --principal user:NAME";
         return Err(Failure::new(message).and(format!("make one first: {advice}")));
     }
     let listener = listen(args.listen).await?;

@@ -1,6 +1,7 @@
 //! `standfast list`: tasks, newest first.
 
 use clap::{Args, ValueEnum};
+use standfast_domain::time::Span;
 use standfast_protocol::limits::PAGE_LIMIT_MAX;
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskState};
 
@@ -15,8 +16,36 @@ use crate::show::tasks;
 #[command(after_help = "\
 Examples:
   standfast list --state blocked
+  standfast list --waiting failures --older 1h
   standfast list --label team=tools --all --json")]
 pub struct ListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Only tasks with an open hold, of this reason if one is named; the longest wait first
+    #[arg(long, value_name = "REASON", num_args = 0..=1, default_missing_value = "any")]
+    waiting: Option<String>,
+    /// With --waiting: only what has waited so long, such as 30m, 1h or 2d
+    #[arg(long, value_name = "SPAN", requires = "waiting", value_parser = span)]
+    older: Option<u64>,
+    /// Tasks a page
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_LIMIT_MAX)))]
+    limit: Option<u32>,
+    /// Go on after the page that named this cursor
+    #[arg(long, conflicts_with = "all")]
+    cursor: Option<String>,
+    /// Show every page
+    #[arg(long)]
+    all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Which tasks are meant: those that match all of it.
+#[derive(Args, Clone, Debug)]
+pub struct FilterArgs {
     /// Only tasks in this state
     #[arg(long, value_enum)]
     state: Option<State>,
@@ -35,20 +64,22 @@ pub struct ListArgs {
     /// Only tasks accepted before this time
     #[arg(long, value_name = "TIME")]
     created_before: Option<String>,
-    /// Tasks a page
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_LIMIT_MAX)))]
-    limit: Option<u32>,
-    /// Go on after the page that named this cursor
-    #[arg(long, conflicts_with = "all")]
-    cursor: Option<String>,
-    /// Show every page
-    #[arg(long)]
-    all: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    place: Place,
+}
+
+impl FilterArgs {
+    /// Gives the filters of a list, with a page's size.
+    pub fn query(self, limit: Option<u32>) -> TaskQuery {
+        TaskQuery {
+            state: self.state.map(TaskState::from),
+            kind: self.kind,
+            owner: self.owner,
+            labels: self.labels,
+            created_after: self.created_after,
+            created_before: self.created_before,
+            limit,
+            ..TaskQuery::default()
+        }
+    }
 }
 
 /// A task's state, as it is typed.
@@ -84,19 +115,19 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+fn span(text: &str) -> Result<u64, String> {
+    let span = Span::parse(text).ok_or("expected a span such as `30m`, `1h` or `2d`")?;
+    Ok(span.0)
+}
+
 /// Lists one page, or all of them one after the other.
 pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
     let connection = connect(&args.place, Missing::Refuse).await?;
-    let mut query = TaskQuery {
-        state: args.state.map(TaskState::from),
-        kind: args.kind,
-        owner: args.owner,
-        labels: args.labels,
-        created_after: args.created_after,
-        created_before: args.created_before,
-        limit: args.limit.or(args.all.then_some(PAGE_LIMIT_MAX)),
-        cursor: args.cursor,
-    };
+    let mut query = args.filter.query(args.limit.or(args.all.then_some(PAGE_LIMIT_MAX)));
+    let waiting = args.waiting.is_some();
+    query.waiting = args.waiting;
+    query.older_ms = args.older;
+    query.cursor = args.cursor;
     let mut page = connection.client.list(&query).await?;
     while args.all
         && let Some(cursor) = page.next_cursor.take()
@@ -107,18 +138,21 @@ pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
         page.next_cursor = next.next_cursor;
     }
     connection.close().await;
-    print(&page, args.json)?;
+    print(&page, waiting, args.json)?;
     Ok(Exit::Completed)
 }
 
-fn print(page: &TaskPage, json: bool) -> Result<(), Failure> {
+fn print(page: &TaskPage, waiting: bool, json: bool) -> Result<(), Failure> {
     if json {
         return look::json(page);
     }
     if page.tasks.is_empty() {
         look::note("no such tasks");
     }
-    look::lines(tasks::table(&page.tasks, &Look::of_stdout()))?;
+    look::lines(match waiting {
+        true => tasks::waiting(&page.tasks, &Look::of_stdout()),
+        false => tasks::table(&page.tasks, &Look::of_stdout()),
+    })?;
     if let Some(cursor) = &page.next_cursor {
         look::note(&format!("there are more: --cursor {cursor}, or --all"));
     }

@@ -3,21 +3,26 @@
 pub mod answer;
 pub mod api;
 pub mod artifacts;
+pub mod attempt;
 pub mod bench;
+mod ceiling;
 pub mod dead;
 pub mod dev;
 pub mod doctor;
 pub mod effects;
 pub mod events;
 pub mod explain;
+pub mod hand_over;
 pub mod health;
 pub mod list;
 pub mod logs;
+pub mod pause;
 pub mod plan;
 pub mod run;
 pub mod scheduler;
 pub mod steps;
 pub mod stop;
+pub mod stop_many;
 pub mod submit;
 pub mod token;
 pub mod verify;
@@ -70,7 +75,11 @@ async fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Logs(args) => interruptible(logs::execute(args)).await,
         Command::Artifacts(args) => interruptible(artifacts::execute(args)).await,
         Command::Answer(args) => interruptible(answer::execute(args)).await,
+        Command::Attempt(args) => interruptible(attempt::execute(args)).await,
+        Command::Pause(args) => interruptible(pause::pause(args)).await,
+        Command::Resume(args) => interruptible(pause::resume(args)).await,
         Command::Stop(args) => interruptible(stop::execute(args)).await,
+        Command::HandOver(args) => interruptible(hand_over::execute(args)).await,
         Command::Verify(args) => interruptible(verify::execute(args)).await,
         Command::Token(args) => interruptible(token::execute(args)).await,
         Command::Dead(args) => interruptible(dead::execute(args)).await,

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use standfast_domain::ids::Principal;
 use standfast_protocol::tasks::{TaskQuery, TaskState, TaskView};
 use standfast_sdk::Client;
 
 use crate::commands::submit::submit;
+use crate::commands::token::principal;
 use crate::connect::{self, Connection, DATA_DEFAULT, Place};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -50,6 +52,9 @@ pub struct RunArgs {
     #[arg(long, env = "STANDFAST_DATA", hide_env_values = true, value_name = "DIR")]
     #[arg(default_value = DATA_DEFAULT)]
     data: PathBuf,
+    /// Act for another, such as user:ben, instead of as user:local
+    #[arg(long = "as", value_name = "PRINCIPAL", value_parser = principal)]
+    acting_as: Option<Principal>,
     /// Print the task as JSON at the end, and nothing before
     #[arg(long)]
     json: bool,
@@ -65,7 +70,7 @@ pub async fn execute(args: RunArgs) -> Result<Exit, Failure> {
     let mut interrupts = Interrupts::listen()?;
     let began = look::now().rfc3339();
     let (endpoint, own) = embedded::work_or_join(&args.data, args.work).await?;
-    let connection = connect::to(&endpoint, own)?;
+    let connection = connect::to(&endpoint, args.acting_as.as_ref(), own)?;
     let run = Run { args: &args, look: Look::of_stdout() };
     let task = match file {
         Some(file) => submit(&connection, file, None).await?.id,
@@ -103,7 +108,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn place(&self) -> String {
-        Place { data: self.args.data.clone(), url: None }.arguments()
+        let acting_as = self.args.acting_as.clone();
+        Place { data: self.args.data.clone(), url: None, acting_as }.arguments()
     }
 
     fn resume_command(&self, task: &str) -> String {

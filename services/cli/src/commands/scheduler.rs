@@ -33,13 +33,18 @@ pub struct SchedulerArgs {
     #[arg(long, env = "STANDFAST_CLAIM_LENGTH", value_name = "SPAN", hide = true)]
     #[arg(value_parser = claim_length, default_value = "30s")]
     claim_length: Span,
+    /// Take messages of the broker's users only if something was granted to them; see
+    /// standfast token create --amqp-user. Without it any of them publishes as user:NAME
+    #[arg(long, env = "STANDFAST_AMQP_GRANTED_USERS_ONLY", hide_env_values = true)]
+    amqp_granted_users_only: bool,
     #[command(flatten)]
     installation: InstallationArgs,
 }
 
 /// Carries out its duties until told to end.
 pub async fn execute(args: SchedulerArgs) -> Result<Exit, Failure> {
-    let mut process = Process::start(&args.installation, Some(BROKER_WAIT), false).await?;
+    let started = Process::start(&args.installation, Some(BROKER_WAIT), false).await?;
+    let Some(mut process) = started else { return Ok(Exit::Completed) };
     let parts = &process.parts;
     let settings = Settings { claim_length: args.claim_length, ..Settings::new(process_id("s")) };
     let scheduler = Scheduler::new(parts.engine.clone(), parts.blobs.clone(), settings);
@@ -49,6 +54,7 @@ pub async fn execute(args: SchedulerArgs) -> Result<Exit, Failure> {
         registry: parts.registry.clone(),
         handlers: Arc::new(parts.handlers.clone()),
         retention: args.retain.retain,
+        granted_users_only: args.amqp_granted_users_only,
         gauges: scheduler.gauges().intake.clone(),
     };
     process.watched.scheduler = Some(scheduler.gauges());

@@ -3,8 +3,10 @@
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use standfast_domain::ids::Principal;
-use standfast_engine::tokens::{Role, Token, Tokens};
+use standfast_domain::time::Span;
+use standfast_engine::tokens::{Grant, Role, Token, Tokens};
 
+use crate::commands::ceiling::CeilingArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::look::{self, Look};
@@ -16,8 +18,11 @@ use crate::wiring::stores::{self, StoreArgs};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  standfast token create --role publisher --name user:ana --redis redis://127.0.0.1:6379
-  standfast token list
+  standfast token create --principal user:ana --role publisher --group maintainers --expires 90d
+  standfast token create --principal service:shop --role publisher --ceiling shop.yaml
+  standfast token create --principal user:ben --role participant
+  standfast token create --principal service:shop --role publisher --amqp-user shop
+  standfast token list --redis redis://127.0.0.1:6379
   standfast token revoke k1f0c2e9ab34d")]
 pub struct TokenArgs {
     #[command(subcommand)]
@@ -27,8 +32,8 @@ pub struct TokenArgs {
 #[derive(Debug, Subcommand)]
 enum TokenCommand {
     /// Make a token; only its secret is printed, and only now
-    Create(CreateArgs),
-    /// List the tokens that are alive
+    Create(Box<CreateArgs>),
+    /// List the tokens that were not revoked
     List(ListArgs),
     /// End a token; processes may honour it for five seconds more
     Revoke(RevokeArgs),
@@ -36,13 +41,25 @@ enum TokenCommand {
 
 #[derive(Args, Debug)]
 struct CreateArgs {
-    /// What it allows: admin everything; publisher submits, sees and steers its own tasks;
-    /// worker announces handlers and claims attempts
-    #[arg(long, value_enum)]
-    role: RoleArg,
+    /// What it allows: admin everything; publisher submits, and acts on tasks as their people
+    /// may; participant acts on tasks, submits none; worker announces handlers and claims
+    /// attempts. May be repeated
+    #[arg(long = "role", value_enum, required = true, value_name = "ROLE")]
+    roles: Vec<RoleArg>,
     /// Whom it names, such as user:ana or service:billing
-    #[arg(long, value_name = "PRINCIPAL", value_parser = principal)]
-    name: Principal,
+    #[arg(long, alias = "name", value_name = "PRINCIPAL", value_parser = principal)]
+    principal: Principal,
+    /// A group that it stands for besides, such as maintainers. May be repeated
+    #[arg(long = "group", value_name = "GROUP", value_parser = group)]
+    groups: Vec<Principal>,
+    /// How long it is valid, such as 90d; without it until it is revoked
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    expires: Option<Span>,
+    #[command(flatten)]
+    ceiling: CeilingArgs,
+    /// Make no secret, but say this of a user of the message broker
+    #[arg(long, value_name = "USER", conflicts_with = "if_none")]
+    amqp_user: Option<String>,
     /// What it is for
     #[arg(long, default_value = "", hide_default_value = true)]
     label: String,
@@ -75,6 +92,7 @@ struct RevokeArgs {
 enum RoleArg {
     Admin,
     Publisher,
+    Participant,
     Worker,
 }
 
@@ -83,19 +101,33 @@ impl From<RoleArg> for Role {
         match role {
             RoleArg::Admin => Self::Admin,
             RoleArg::Publisher => Self::Publisher,
+            RoleArg::Participant => Self::Participant,
             RoleArg::Worker => Self::Worker,
         }
     }
 }
 
-fn principal(text: &str) -> Result<Principal, String> {
+/// Reads a principal.
+pub fn principal(text: &str) -> Result<Principal, String> {
     Principal::new(text).map_err(|fault| fault.to_string())
+}
+
+/// Reads a group, with or without its kind.
+fn group(text: &str) -> Result<Principal, String> {
+    match text.contains(':') {
+        true => principal(text),
+        false => principal(&format!("group:{text}")),
+    }
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    Span::parse(text).ok_or_else(|| "expected a span such as `90d` or `12h`".to_owned())
 }
 
 /// Carries out one of the three.
 pub async fn execute(args: TokenArgs) -> Result<Exit, Failure> {
     match args.command {
-        TokenCommand::Create(args) => create(args).await?,
+        TokenCommand::Create(args) => create(*args).await?,
         TokenCommand::List(args) => list(args).await?,
         TokenCommand::Revoke(args) => return revoke(args).await,
     }
@@ -103,20 +135,56 @@ pub async fn execute(args: TokenArgs) -> Result<Exit, Failure> {
 }
 
 async fn create(args: CreateArgs) -> Result<(), Failure> {
+    let grant = Grant {
+        principal: args.principal,
+        roles: args.roles.into_iter().map(Role::from).collect(),
+        groups: args.groups.into_iter().collect(),
+        ceiling: args.ceiling.read()?,
+        expires: args.expires,
+        label: args.label,
+    };
+    let faults = grant.faults();
+    if !faults.is_empty() {
+        let faults = faults.into_iter().map(|fault| (fault.pointer, fault.message));
+        return Err(Failure::usage("there can be no such token").with_faults(faults));
+    }
+    let who = grant.principal.clone();
+    if let Some(user) = &args.amqp_user {
+        return grant_user(user, grant, &args.store).await;
+    }
     let tokens = Tokens::new(stores::engine(&args.store).await?);
-    let role = args.role.into();
     let issued = match args.if_none {
-        true => tokens.create_first(role, &args.name).await,
-        false => tokens.create(role, &args.name, &args.label).await.map(Some),
+        true => tokens.grant_first(grant).await,
+        false => tokens.grant(grant).await.map(Some),
     };
     match issued.map_err(stores::failure)? {
         Some(issued) => {
             look::line(&issued.secret)?;
-            look::note(&format!("token {} for {}; it is not shown again", issued.id, args.name));
+            look::note(&format!("token {} for {who}; it is not shown again", issued.id));
         }
         None => look::note("a token exists already; none was made"),
     }
     Ok(())
+}
+
+/// Says what a user of the broker may do: there is no secret to print.
+async fn grant_user(user: &str, grant: Grant, store: &StoreArgs) -> Result<(), Failure> {
+    if Principal::new(format!("user:{user}")).is_err() {
+        let message = format!("`{user}` cannot be a principal's name");
+        return Err(Failure::usage(message).and("use letters, digits and ._@+- alone"));
+    }
+    let who = grant.principal.clone();
+    let tokens = Tokens::new(stores::engine(store).await?);
+    match tokens.grant_amqp(user, grant).await.map_err(stores::failure)? {
+        Some(id) => {
+            look::line(&format!("{id}: messages of the broker's user `{user}` are by {who}"))?;
+            Ok(())
+        }
+        None => {
+            let message = format!("something is granted to the broker's user `{user}` already");
+            Err(Failure::new(message).and("revoke it first; see: standfast token list"))
+        }
+    }
 }
 
 async fn list(args: ListArgs) -> Result<(), Failure> {
@@ -129,18 +197,30 @@ async fn list(args: ListArgs) -> Result<(), Failure> {
         look::note("no tokens");
     }
     let look = Look::of_stdout();
-    let columns = [("TOKEN", 16), ("ROLE", 10), ("NAME", 40), ("MADE", 40), ("LABEL", usize::MAX)];
+    let columns = [("TOKEN", 16), ("ROLES", 24), ("PRINCIPAL", 40), ("GROUPS", 40)];
+    let more = [("CEILING", 8), ("MADE", 40), ("EXPIRES", 40), ("LABEL", usize::MAX)];
+    let columns = [&columns[..], &more].concat();
     let mut table = Table::new(&columns);
     for token in &tokens {
         table.row(vec![
             token.id.clone(),
-            token.role.as_str().to_owned(),
-            token.principal.to_string(),
+            roles(token).join(", "),
+            match token.amqp_user() {
+                Some(user) => format!("{} (broker's user {user})", token.principal),
+                None => token.principal.to_string(),
+            },
+            token.groups.iter().map(Principal::to_string).collect::<Vec<_>>().join(", "),
+            if token.ceiling.is_open() { "none" } else { "yes" }.to_owned(),
             when_both(&token.created_at.rfc3339(), &look),
+            token.expires_at.map(|at| when_both(&at.rfc3339(), &look)).unwrap_or_default(),
             token.label.clone(),
         ]);
     }
     look::lines(table.lines(&look))
+}
+
+fn roles(token: &Token) -> Vec<&'static str> {
+    token.roles.iter().map(|role| role.as_str()).collect()
 }
 
 /// What is kept of a token, its digest excepted: that is nobody's business.
@@ -148,9 +228,13 @@ fn shown(token: &Token) -> Value {
     json!({
         "id": token.id,
         "principal": token.principal,
-        "role": token.role.as_str(),
+        "roles": roles(token),
+        "groups": token.groups,
+        "ceiling": token.ceiling,
+        "amqp_user": token.amqp_user(),
         "label": token.label,
         "created_at": token.created_at.rfc3339(),
+        "expires_at": token.expires_at.map(|at| at.rfc3339()),
     })
 }
 

@@ -75,17 +75,17 @@ fn span(text: &str) -> Result<Duration, String> {
 
 /// Reads a claim's length: heartbeats come each third of it, so a second is the least.
 pub fn claim_length(text: &str) -> Result<Span, String> {
-    let wanted = || "expected a span from 1s to 10m, such as 30s".to_owned();
+    let wanted = || "expected a span from 1s to 1h, such as 30s".to_owned();
     let span = Span::parse(text).ok_or_else(wanted)?;
-    let fits = (Span::from_secs(1)..=Span::from_secs(600)).contains(&span);
+    let fits = (Span::from_secs(1)..=Span::from_secs(3_600)).contains(&span);
     fits.then_some(span).ok_or_else(wanted)
 }
 
 /// Works until told to end.
 pub async fn execute(args: WorkerArgs) -> Result<Exit, Failure> {
     let wait = Some(BROKER_WAIT);
-    let mut process =
-        Process::start(&args.installation, wait, args.allow_private_addresses).await?;
+    let started = Process::start(&args.installation, wait, args.allow_private_addresses).await?;
+    let Some(mut process) = started else { return Ok(Exit::Completed) };
     let parts = &process.parts;
     reap_orphans(&parts.installation.id);
     let attempts = args.attempts.unwrap_or_else(|| std::env::temp_dir().join("standfast-attempts"));

@@ -82,7 +82,7 @@ pub fn read(file: &Path, inputs: &InputArgs) -> Result<PlanFile, Failure> {
         return Err(Failure::new(message));
     }
     let bytes = std::fs::read(file).map_err(unreadable)?;
-    let mut plan = parse(file, &bytes)?;
+    let mut plan = parse("the plan", file, &bytes)?;
     inputs::set(&mut plan, &inputs.inputs)?;
     let absolute = std::path::absolute(file).map_err(unreadable)?;
     let dir = absolute.parent().unwrap_or(Path::new("/")).to_str().map(str::to_owned);
@@ -92,23 +92,34 @@ pub fn read(file: &Path, inputs: &InputArgs) -> Result<PlanFile, Failure> {
     Ok(PlanFile { plan, dir })
 }
 
-/// Reads a plan's text; what it is shows in its content.
-fn parse(file: &Path, bytes: &[u8]) -> Result<Value, Failure> {
+/// Reads any other file as strictly as a plan.
+pub fn read_value(file: &Path) -> Result<Value, Failure> {
+    let shown = file.display();
+    let unreadable =
+        |error: std::io::Error| Failure::new(format!("failed to read {shown}: {error}"));
+    if std::fs::metadata(file).map_err(unreadable)?.len() > PLAN_BYTES_MAX as u64 {
+        return Err(Failure::new(format!("{shown} has more than {PLAN_BYTES_MAX} bytes")));
+    }
+    parse("the file", file, &std::fs::read(file).map_err(unreadable)?)
+}
+
+/// Reads a file's text; what it is shows in its content.
+fn parse(what: &str, file: &Path, bytes: &[u8]) -> Result<Value, Failure> {
     let faulty = |faults: Vec<Fault>| {
         let count = crate::show::quantities::count(faults.len() as u64, "fault");
         let faults = faults.into_iter().map(|fault| (fault.pointer, fault.message));
-        Failure::new(format!("the plan {} has {count}", file.display())).with_faults(faults)
+        Failure::new(format!("{what} {} has {count}", file.display())).with_faults(faults)
     };
     if is_json(file, bytes) {
         return json::read(bytes, Limits::PLAN).map_err(faulty);
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let place = error.valid_up_to();
-        Failure::new(format!("the plan {} is not UTF-8 at byte {place}", file.display()))
+        Failure::new(format!("{what} {} is not UTF-8 at byte {place}", file.display()))
     })?;
     let value = yaml::read(text).map_err(|error| match error {
         yaml::Unreadable::Syntax(message) => {
-            Failure::new(format!("the plan {} is not YAML: {message}", file.display()))
+            Failure::new(format!("{what} {} is not YAML: {message}", file.display()))
         }
         yaml::Unreadable::Values(faults) => faulty(faults),
     })?;

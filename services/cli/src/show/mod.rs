@@ -7,6 +7,7 @@ pub mod explain;
 pub mod holds;
 pub mod quantities;
 pub mod steps;
+pub mod stops;
 pub mod table;
 pub mod tasks;
 

@@ -21,6 +21,9 @@ pub fn task(id: &str, state: TaskState) -> TaskView {
         stalled: false,
         waiting_for: None,
         owner: "user:local".to_owned(),
+        operators: Vec::new(),
+        approvers: Vec::new(),
+        viewers: Vec::new(),
         labels: Default::default(),
         created_at: "2026-11-29T13:00:00.000Z".to_owned(),
         changed_at: "2026-11-29T14:02:11.000Z".to_owned(),
@@ -31,6 +34,7 @@ pub fn task(id: &str, state: TaskState) -> TaskView {
         holds: Vec::new(),
         deadline: None,
         checkpoint: None,
+        pause: None,
         stop: None,
         failure: None,
     }
@@ -226,6 +230,7 @@ pub fn explain() -> Explain {
             will_not_happen: lines(&["pay", "mail", "close"]),
             stays: Vec::new(),
             to_settle: Vec::new(),
+            modes: Vec::new(),
             finally: Vec::new(),
             command: Some("standfast stop t2c-81hx0q0000000 --mode halt".into()),
             text: lines(&[

@@ -31,6 +31,23 @@ pub fn table(tasks: &[TaskView], look: &Look) -> Vec<String> {
     table.lines(look)
 }
 
+/// Lists the open holds of tasks, one a line: since when, and who or what can end each.
+pub fn waiting(tasks: &[TaskView], look: &Look) -> Vec<String> {
+    let columns = [("TASK", 33), ("WAITS FOR", 16), ("SINCE", 34), ("ENDED BY", 30)];
+    let mut table = Table::new(&[&columns[..], &[("WHAT", usize::MAX)]].concat());
+    for task in tasks {
+        for hold in &task.holds {
+            let name = match &hold.step {
+                Some(step) => format!("{}/{step}", task.id),
+                None => task.id.clone(),
+            };
+            let (since, by) = (when(&hold.since, look), hold.ends_by.join(", "));
+            table.row(vec![name, hold.reason.clone(), since, by, hold.message.clone()]);
+        }
+    }
+    table.lines(look)
+}
+
 /// Writes the state; beside it, that a heartbeat is overdue, or why no step starts.
 fn state(task: &TaskView) -> String {
     match (task.stalled, task.waiting_for) {
@@ -74,6 +91,14 @@ mod tests {
         let lines = table(&tasks(), &terminal(80));
         assert!(lines.iter().all(|line| text::width(line) <= 80));
         insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn what_waits_says_for_whom_and_since_when() {
+        let lines = waiting(&tasks(), &pipe());
+        assert_eq!(lines.len(), 2, "{lines:#?}");
+        assert!(lines[1].starts_with("t2c-81hx0q0000000/pay"), "{lines:#?}");
+        assert!(lines[1].contains("uncertain_effect") && lines[1].contains("user:ana"));
     }
 
     #[test]

@@ -16,9 +16,9 @@ use standfast_api::admin::Admin;
 use standfast_api::auth::Access;
 use standfast_api::serve;
 use standfast_brokers::in_process::InProcessBroker;
-use standfast_domain::ids::{Principal, Queue, WorkerId};
+use standfast_domain::ids::{Queue, WorkerId};
 use standfast_engine::claims::CLAIM_LENGTH;
-use standfast_engine::tokens::{Identity, Role, sha256_hex};
+use standfast_engine::tokens::{Identity, sha256_hex};
 use standfast_scheduler::{Scheduler, end_all_claims, forget_schedulers, publish_ready};
 use standfast_stores::redb::{OpenError, RedbStore};
 use standfast_worker::handlers::exec::reap_orphans;
@@ -174,7 +174,7 @@ async fn start(
         forget_schedulers(&parts.engine).await.map_err(stores::failure)?;
         // The queues of an earlier process went with it; what is ready stands in the store.
         publish_ready(&parts.engine).await.map_err(stores::failure)?;
-        let mut watched = Watched::engine(&parts.engine);
+        let mut watched = Watched::of(&parts.engine, &parts.tokens);
         tasks.push(start_worker(&data, &parts, work, &shutdown, &hurry, &mut watched)?);
         tasks.push(start_scheduler(&parts, &shutdown, &mut watched));
         admin = watched.admin();
@@ -194,10 +194,8 @@ async fn start(
         pid: std::process::id(),
         works: work.is_some(),
     };
-    let access = Access::Fixed {
-        token_sha256: sha256_hex(&endpoint.token),
-        identity: Identity { principal: Principal::local(), role: Role::Admin },
-    };
+    let access =
+        Access::Fixed { token_sha256: sha256_hex(&endpoint.token), identity: Identity::local() };
     tasks.push(start_api(listener, &parts, access, &admin, &shutdown));
     let written = endpoint::write(&data, &endpoint).map_err(|error| {
         Failure::new(format!("failed to write {}/endpoint: {error}", data.display()))
@@ -295,7 +293,7 @@ mod tests {
             admin: AdminArgs { admin_addr: None },
         };
         let own = work(&dir.path().join("state"), work_with, None).await.unwrap();
-        let connection = connect::to(own.endpoint(), None).unwrap();
+        let connection = connect::to(own.endpoint(), None, None).unwrap();
         let step = |queue: &str| {
             let with = json!({"command": ["true"]});
             json!({"id": queue, "uses": "exec", "queue": queue, "with": with})
@@ -332,7 +330,7 @@ mod tests {
         assert!(exists(&data));
         let found = endpoint::answering(&data).await.expect("the api answers");
         assert_eq!(&found, own.endpoint());
-        let connection = connect::to(&found, None).unwrap();
+        let connection = connect::to(&found, None, None).unwrap();
         let page = connection.client.list(&Default::default()).await.unwrap();
         assert!(page.tasks.is_empty());
         own.close().await;

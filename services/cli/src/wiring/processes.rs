@@ -84,28 +84,30 @@ pub struct Process {
 impl Process {
     /// Starts logging, connects, and begins to listen for signals. `wait` is how
     /// long a broker that is away is waited for; without it the process starts all the same.
+    /// Nothing is given if it is told to end before that.
     pub async fn start(
         args: &InstallationArgs,
         wait: Option<Duration>,
         allow_private_addresses: bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Option<Self>, Failure> {
         logging::start(&args.log)?;
-        let interrupts = Interrupts::listen()?;
-        let store = Arc::new(stores::redis(&args.redis, &args.redis_prefix)?);
-        let settings = brokers::settings(&args.broker)
-            .map_err(|fault| Failure::usage(format!("failed to {fault}")))?;
-        let broker = RabbitBroker::connect(settings, wait).await.map_err(brokers::failure)?;
-        let rabbit = Arc::new(broker);
-        let broker: Arc<dyn Broker> = rabbit.clone();
-        let parts = Parts::start(store, broker, &args.blobs, allow_private_addresses).await?;
+        let mut interrupts = Interrupts::listen()?;
+        let (parts, rabbit) = tokio::select! {
+            biased;
+            connected = connect(args, wait, allow_private_addresses) => connected?,
+            () = interrupts.next() => {
+                tracing::info!("told to end before it began");
+                return Ok(None);
+            }
+        };
         if args.accept_relaxed_durability {
             parts.engine.accept_relaxed_durability();
         }
         let (shutdown, hurry) = (CancellationToken::new(), CancellationToken::new());
         tokio::spawn(pass_on(interrupts, shutdown.clone(), hurry.clone()));
-        let watched = Watched { rabbit: Some(rabbit), ..Watched::engine(&parts.engine) };
+        let watched = Watched { rabbit: Some(rabbit), ..Watched::of(&parts.engine, &parts.tokens) };
         let admin_addr = args.admin.admin_addr;
-        Ok(Self { parts, watched, shutdown, hurry, admin_addr, tasks: Vec::new() })
+        Ok(Some(Self { parts, watched, shutdown, hurry, admin_addr, tasks: Vec::new() }))
     }
 
     /// Begins to look at what is watched, and to answer operators. Gives what they are shown.
@@ -126,6 +128,21 @@ impl Process {
         self.parts.engine.close_outbox(OUTBOX_CLOSES).await;
         Exit::Completed
     }
+}
+
+async fn connect(
+    args: &InstallationArgs,
+    wait: Option<Duration>,
+    allow_private_addresses: bool,
+) -> Result<(Parts, Arc<RabbitBroker>), Failure> {
+    let store = Arc::new(stores::redis(&args.redis, &args.redis_prefix)?);
+    let settings = brokers::settings(&args.broker)
+        .map_err(|fault| Failure::usage(format!("failed to {fault}")))?;
+    let broker = RabbitBroker::connect(settings, wait).await.map_err(brokers::failure)?;
+    let rabbit = Arc::new(broker);
+    let broker: Arc<dyn Broker> = rabbit.clone();
+    let parts = Parts::start(store, broker, &args.blobs, allow_private_addresses).await?;
+    Ok((parts, rabbit))
 }
 
 /// Answers operators at an address of their own until the shutdown.

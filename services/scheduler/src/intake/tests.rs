@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::json;
 use standfast_brokers::in_process::InProcessBroker;
+use standfast_domain::ceiling::Ceiling;
 use standfast_domain::commit::{Commit, Home, IndexChange, Scope};
 use standfast_domain::ids::{Partition, Queue, WorkerId};
 use standfast_domain::index::{OUTBOX, entries, outbox_member};
@@ -19,6 +20,7 @@ use standfast_engine::ports::{
 };
 use standfast_engine::submission::RETENTION_DEFAULT;
 use standfast_engine::time::SystemIds;
+use standfast_engine::tokens::Grant;
 use standfast_stores::redb::RedbStore;
 use tokio::sync::Notify;
 
@@ -79,6 +81,10 @@ impl Broker for Moody {
         }
     }
 
+    fn tell(&self, body: Bytes) {
+        self.inner.tell(body);
+    }
+
     async fn subscribe(
         &self,
         source: Source,
@@ -129,6 +135,7 @@ fn world() -> World {
         registry: Arc::new(Registry::new(engine.clone())),
         handlers: Arc::new(Echo),
         retention: RETENTION_DEFAULT,
+        granted_users_only: false,
         gauges: Arc::default(),
         engine,
     };
@@ -234,7 +241,10 @@ async fn a_repeated_submission_hears_where_its_task_stands() {
     let [(id, SubmitReply::Submitted(first))] = &replies[..] else { panic!("{replies:?}") };
     assert_eq!((id.as_str(), first.created, first.state), ("reply/m1", true, TaskState::Queued));
     let task = TaskId::parse(&first.id).unwrap();
-    let stop = standfast_domain::decide::Command::Stop { reason: None };
+    let stop = standfast_domain::decide::Command::Stop {
+        reason: None,
+        mode: standfast_domain::record::StopMode::Halt,
+    };
     engine.execute(&task, stop, Principal::system(), Vec::new()).await.unwrap();
     let again = direct(world.intake.accept(&asking()).await.unwrap());
     let SubmitReply::Submitted(again) = again else { panic!("{again:?}") };
@@ -433,4 +443,192 @@ async fn what_an_erased_task_has_promised_goes_with_it() {
     assert_eq!(world.sweep().await, Sent::default());
     assert!(world.outbox().await.is_empty());
     assert!(world.replies().await.is_empty());
+}
+
+/// Who owns the task that a message led to.
+async fn owner_of(intake: &Intake, submitter: &str) -> Option<String> {
+    let task = TaskId::keyed(&Principal::new(submitter).unwrap(), "m1");
+    match intake.engine.read(&task, &[Key::Owner]).await.unwrap().remove(&Key::Owner)? {
+        Some(Record::Owner(owner)) => Some(owner.owner.to_string()),
+        _ => None,
+    }
+}
+
+fn problem_of(answer: Answer) -> Problem {
+    match direct(answer) {
+        SubmitReply::Problem(problem) => problem,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn who(text: &str) -> Principal {
+    Principal::new(text).unwrap()
+}
+
+#[tokio::test]
+async fn groups_and_ceilings_bound_what_comes_over_amqp() {
+    let World { intake, dir: _dir, .. } = world();
+    let ceiling = Ceiling {
+        handlers: Some(["other".to_owned().try_into().unwrap()].into()),
+        ..Ceiling::default()
+    };
+    let groups = [who("group:shop")].into();
+    let base = Grant { groups, ..Grant::new(who("service:shop"), Role::Publisher) };
+    let free = intake.tokens.grant(base.clone()).await.unwrap().secret;
+    let taken = intake.accept(&delivery("group:shop", Some(&free))).await.unwrap();
+    assert!(is_promised(&taken), "a member may name its group: {taken:?}");
+    assert_eq!(owner_of(&intake, "service:shop").await.as_deref(), Some("group:shop"));
+    let bound = intake.tokens.grant(Grant { ceiling, ..base.clone() }).await.unwrap().secret;
+    let beyond = intake.accept(&delivery("user:boss", Some(&bound))).await.unwrap();
+    let problem = problem_of(beyond);
+    let places: Vec<&str> = problem.errors.iter().map(|fault| fault.pointer.as_str()).collect();
+    assert_eq!(problem.known(), Some(ProblemKind::Forbidden));
+    assert_eq!(places, ["/owner", "/steps/0/uses"]);
+    let no_publisher = Grant { roles: [Role::Participant].into(), ..base.clone() };
+    let secret = intake.tokens.grant(no_publisher).await.unwrap().secret;
+    let refused = intake.accept(&delivery("service:shop", Some(&secret))).await.unwrap();
+    assert_eq!(problem_of(refused).known(), Some(ProblemKind::Forbidden));
+    let brief = intake.tokens.grant(Grant { expires: Some(Span(1)), ..base }).await.unwrap();
+    while intake.tokens.authenticate(&brief.secret).await.unwrap().is_some() {
+        intake.engine.store().now().await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let expired = intake.accept(&delivery("service:shop", Some(&brief.secret))).await.unwrap();
+    let expired = problem_of(expired);
+    assert_eq!(expired.known(), Some(ProblemKind::Unauthorized));
+    assert!(expired.detail.contains("expired"), "{expired}");
+}
+
+#[tokio::test]
+async fn a_user_of_the_broker_is_whom_it_was_granted_to_be() {
+    let World { mut intake, dir: _dir, .. } = world();
+    intake.granted_users_only = true;
+    let nobody = problem_of(intake.accept(&delivery("user:ana", None)).await.unwrap());
+    assert_eq!(nobody.known(), Some(ProblemKind::Unauthorized));
+    assert!(nobody.detail.contains("--amqp-user ana"), "{nobody}");
+    let shop = Grant::new(who("service:shop"), Role::Publisher);
+    assert!(intake.tokens.grant_amqp("ana", shop.clone()).await.unwrap().is_some());
+    assert_eq!(intake.tokens.grant_amqp("ana", shop).await.unwrap(), None, "it is said already");
+    let taken = intake.accept(&delivery("service:shop", None)).await.unwrap();
+    assert!(is_promised(&taken), "{taken:?}");
+    assert_eq!(owner_of(&intake, "service:shop").await.as_deref(), Some("service:shop"));
+    let listed = intake.tokens.list().await.unwrap();
+    assert_eq!(listed[0].amqp_user(), Some("ana"));
+    assert!(intake.tokens.revoke(&listed[0].id).await.unwrap());
+    let gone = Delivery { message_id: Some("m2".to_owned()), ..delivery("service:shop", None) };
+    let gone = problem_of(intake.accept(&gone).await.unwrap());
+    assert_eq!(gone.known(), Some(ProblemKind::Unauthorized));
+}
+
+/// Rejects a message and gives it as an operator, `user:op`, sends it again.
+async fn sent_again(world: &World, message: &Delivery) -> Delivery {
+    let reply = direct(world.intake.accept(message).await.unwrap());
+    world.intake.finish(message, &reply, &mut false).await.unwrap();
+    let rejected = world.broker.inner.take_rejected().pop().expect("it was rejected");
+    let kept =
+        |(name, _): &(String, String)| ![PROBLEM_HEADER, ROUTING_KEY_HEADER].contains(&&**name);
+    let headers: Vec<_> = rejected.headers.into_iter().filter(kept).collect();
+    assert!(!headers.iter().any(|(name, _)| name == TOKEN_HEADER), "a token is never kept");
+    Delivery {
+        body: rejected.body,
+        message_id: Some(rejected.message_id),
+        user_id: Some("op".to_owned()),
+        headers,
+        ..delivery("user:ana", None)
+    }
+}
+
+/// Lets `echo` be unknown at first, so that a good plan is rejected.
+struct Nothing;
+
+impl Handlers for Nothing {
+    fn check(&self, _: &str, _: &Value) -> Option<Vec<(String, String)>> {
+        None
+    }
+
+    fn effect_class(&self, _: &str, _: &Value) -> Result<EffectClass, String> {
+        Ok(EffectClass::None)
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_sent_again_keeps_its_sender() {
+    let mut world = world();
+    world.intake.handlers = Arc::new(Nothing);
+    let shop = world.intake.tokens.grant(Grant::new(who("service:shop"), Role::Publisher)).await;
+    let shop = shop.unwrap();
+    let by_token = sent_again(&world, &delivery("service:shop", Some(&shop.secret))).await;
+    let by_user = sent_again(&world, &delivery("user:ana", None)).await;
+    world.intake.handlers = Arc::new(Echo);
+    for (message, sender) in [(&by_token, "service:shop"), (&by_user, "user:ana")] {
+        let taken = world.intake.accept(message).await.unwrap();
+        assert!(is_promised(&taken), "{taken:?}");
+        assert_eq!(owner_of(&world.intake, sender).await.as_deref(), Some(sender));
+    }
+    assert_eq!(owner_of(&world.intake, "user:op").await, None);
+    let forged = Delivery { message_id: Some("m2".to_owned()), ..by_user };
+    let forged = problem_of(world.intake.accept(&forged).await.unwrap());
+    assert_eq!(forged.known(), Some(ProblemKind::Unauthorized), "a seal is of one message");
+    assert!(world.intake.tokens.revoke(&shop.id).await.unwrap());
+    let late = problem_of(world.intake.accept(&by_token).await.unwrap());
+    assert_eq!(late.known(), Some(ProblemKind::Unauthorized), "the rights are those of now");
+}
+
+#[tokio::test]
+async fn a_message_of_nobody_has_no_seal() {
+    let world = world();
+    let message = Delivery { user_id: None, ..delivery("user:ana", None) };
+    let again = sent_again(&world, &message).await;
+    assert_eq!(again.headers, []);
+    assert_eq!(world.intake.tokens.refusals().counts().read().get("token"), Some(&1));
+}
+
+/// A stop by `user:NAME`.
+fn stop(by: &str, body: &Value) -> Delivery {
+    Delivery {
+        body: Bytes::from(body.to_string()),
+        routing_key: STOP.to_owned(),
+        message_id: None,
+        user_id: Some(by.to_owned()),
+        ..delivery("user:ana", None)
+    }
+}
+
+#[tokio::test]
+async fn a_stop_over_amqp_is_answered_and_twice_is_once() {
+    let World { intake, dir: _dir, .. } = world();
+    assert!(is_promised(&intake.accept(&delivery("user:ana", None)).await.unwrap()));
+    let task = TaskId::keyed(&Principal::new("user:ana").unwrap(), "m1").to_string();
+    for (mode, holds) in [(None, "halt"), (Some("drain"), "halt")] {
+        let mut body = json!({ "task": task, "reason": "wrong order" });
+        if let Some(mode) = mode {
+            body["mode"] = json!(mode);
+        }
+        let reply = direct(intake.accept(&stop("ana", &body)).await.unwrap());
+        let SubmitReply::Stopped(stopped) = &reply else { panic!("{reply:?}") };
+        assert_eq!((&stopped.id, stopped.stop.mode.as_str()), (&task, holds));
+        assert_eq!(stopped.stop.by, "user:ana");
+        assert_eq!(outcome(&reply), "stopped");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_that_cannot_be_taken_is_told_why() {
+    let World { intake, dir: _dir, .. } = world();
+    assert!(is_promised(&intake.accept(&delivery("user:ana", None)).await.unwrap()));
+    let task = TaskId::keyed(&Principal::new("user:ana").unwrap(), "m1").to_string();
+    for (by, body, kind) in [
+        ("ana", json!({ "task": "t00-0000000000000" }), ProblemKind::NotFound),
+        ("ana", json!({ "task": "x" }), ProblemKind::NotFound),
+        ("ben", json!({ "task": task }), ProblemKind::NotFound),
+        ("ana", json!({ "task": task, "mode": "kill" }), ProblemKind::InvalidRequest),
+        ("ana", json!({ "task": task, "how": 1 }), ProblemKind::InvalidRequest),
+        ("ana", json!({ "task": task, "reason": "x".repeat(2000) }), ProblemKind::InvalidRequest),
+    ] {
+        let reply = direct(intake.accept(&stop(by, &body)).await.unwrap());
+        let SubmitReply::Problem(problem) = &reply else { panic!("{reply:?}") };
+        assert_eq!(problem.known(), Some(kind), "{by} {body}: {problem}");
+    }
+    let task = TaskId::parse(&task).unwrap();
+    assert_eq!(intake.state(&task).await.unwrap(), TaskState::Queued);
 }

@@ -87,6 +87,12 @@ pub trait Handler: Send + Sync {
         true
     }
 
+    /// Says of a failed run as the check of an effect that the effect has not happened. Any
+    /// other failure says nothing of it.
+    fn says_no(&self, _: &Failure) -> bool {
+        false
+    }
+
     /// Runs one attempt. Dropping the future ends whatever the attempt had started.
     async fn run(&self, job: Job) -> Report;
 }

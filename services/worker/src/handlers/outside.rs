@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -14,8 +14,8 @@ use super::{Failure, Report, Success};
 /// Whether an effect may be sent.
 #[derive(Debug)]
 pub enum MaySend {
-    /// Yes, if sending begins before this moment.
-    Before(Instant),
+    /// Yes, if sending begins before this moment of [`Intents::monotonic`].
+    Before(Duration),
     /// No: it has happened, and this is its receipt.
     Kept(Value),
     /// No: the attempt has ended this way.
@@ -28,6 +28,9 @@ pub trait Intents: Send + Sync {
     /// Records that the step's declared effect is about to be sent by a request that takes at
     /// most `request_timeout`.
     async fn may_send(&self, request_timeout: Duration) -> MaySend;
+
+    /// Gives the sender's own monotonic time.
+    fn monotonic(&self) -> Duration;
 }
 
 /// The one effect that a step declares, as its handler sees it.
@@ -69,6 +72,11 @@ impl Effect {
         answer
     }
 
+    /// True while sending may still begin; asked right before it does.
+    pub fn is_before(&self, moment: Duration) -> bool {
+        self.intents.monotonic() < moment
+    }
+
     /// True once it may have been sent.
     pub fn may_have_been_sent(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
@@ -77,8 +85,9 @@ impl Effect {
 
 /// Asks the gate, where there is one, and gives the report of an attempt that ends here.
 pub(super) async fn ask(effect: Option<&Effect>, request_timeout: Duration) -> Option<Report> {
-    match effect?.may_send(request_timeout).await {
-        MaySend::Before(before) if Instant::now() < before => None,
+    let effect = effect?;
+    match effect.may_send(request_timeout).await {
+        MaySend::Before(moment) if effect.is_before(moment) => None,
         MaySend::Before(_) => {
             let message = "recording the effect took so long that it may not be sent any more";
             let failure = Failure::new(super::Class::Retryable, message);

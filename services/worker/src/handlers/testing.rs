@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -52,6 +52,9 @@ pub(crate) fn job(directory: &Path, input: Value) -> Job {
     }
 }
 
+/// The time of every sender.
+pub(crate) const NOW: Duration = Duration::from_secs(1_000);
+
 /// Intents that are answered as a test says, and counted.
 pub(crate) struct Told {
     pub answer: Box<dyn Fn() -> MaySend + Send + Sync>,
@@ -63,6 +66,10 @@ impl Intents for Told {
     async fn may_send(&self, _: Duration) -> MaySend {
         self.asked.fetch_add(1, Ordering::SeqCst);
         (self.answer)()
+    }
+
+    fn monotonic(&self) -> Duration {
+        NOW
     }
 }
 
@@ -77,7 +84,7 @@ pub(crate) fn effect(
 
 /// The answer that lets an effect be sent.
 pub(crate) fn now() -> MaySend {
-    MaySend::Before(Instant::now() + Duration::from_secs(10))
+    MaySend::Before(NOW + Duration::from_secs(10))
 }
 
 #[track_caller]

@@ -54,6 +54,12 @@ pub(crate) struct LinkState {
     generation: u64,
 }
 
+impl LinkState {
+    fn is_refused(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.refused)
+    }
+}
+
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LinkFault {
@@ -131,12 +137,16 @@ impl Link {
     /// Waits until the first attempts settle: connected, refused for good, or out of time.
     pub(crate) async fn settled(&self, deadline: Instant) -> Result<(), BrokerError> {
         let mut state = self.state.clone();
-        let refused = |state: &LinkState| state.fault.as_ref().is_some_and(|f| f.refused);
-        let wait = state.wait_for(|state| state.live.is_some() || refused(state));
+        let wait = state.wait_for(|state| state.live.is_some() || state.is_refused());
         match timeout_at(deadline, wait).await {
             Ok(Ok(state)) if state.live.is_some() => Ok(()),
             Ok(_) | Err(_) => Err(BrokerError::Unavailable(self.why())),
         }
+    }
+
+    /// True if the broker lets us in no more.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.state.borrow().is_refused()
     }
 
     fn why(&self) -> String {

@@ -7,7 +7,7 @@
 //! unseen; the broker sends them again.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Consumer};
-use standfast_engine::ports::{BrokerError, Delivery, Source, Subscription};
+use standfast_engine::ports::{Acker, BrokerError, Delivery, Source, Subscription};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -48,6 +48,8 @@ struct Inbox {
     /// Each with its acker once more, for giving it back.
     arrived: Mutex<VecDeque<(Delivery, lapin::Acker)>>,
     news: Notify,
+    /// True while a listener to control is to be told that something may have been missed.
+    missed: AtomicBool,
     subscribed: AtomicBool,
     ended: AtomicBool,
 }
@@ -107,6 +109,7 @@ pub(crate) async fn subscribe(
         prefetch: prefetch.max(1),
         inbox: inbox.clone(),
         stopped,
+        opened: AtomicU64::new(0),
     };
     let task = tokio::spawn(task.run(first));
     let subscription = RabbitSubscription { inbox, stop, task: Some(task) };
@@ -120,6 +123,9 @@ pub(crate) async fn subscribe(
 impl Subscription for RabbitSubscription {
     async fn next(&mut self) -> Option<Delivery> {
         loop {
+            if self.inbox.missed.swap(false, Ordering::AcqRel) {
+                return Some(nothing_but_news());
+            }
             if let Some((delivery, _)) = self.inbox.lock().pop_front() {
                 return Some(delivery);
             }
@@ -153,6 +159,33 @@ impl Subscription for RabbitSubscription {
     }
 }
 
+/// Makes the delivery by which a listener learns that something may have been missed.
+fn nothing_but_news() -> Delivery {
+    Delivery {
+        body: Bytes::new(),
+        routing_key: String::new(),
+        message_id: None,
+        correlation_id: None,
+        reply_to: None,
+        user_id: None,
+        headers: Vec::new(),
+        acker: Box::new(NothingToAck),
+    }
+}
+
+struct NothingToAck;
+
+#[async_trait]
+impl Acker for NothingToAck {
+    async fn ack(self: Box<Self>) -> bool {
+        true
+    }
+
+    async fn dead_letter(self: Box<Self>) -> bool {
+        true
+    }
+}
+
 /// One subscription's loop.
 struct Task {
     context: Context,
@@ -161,6 +194,8 @@ struct Task {
     prefetch: u16,
     inbox: Arc<Inbox>,
     stopped: watch::Receiver<Wish>,
+    /// Queues that a listener to control has had.
+    opened: AtomicU64,
 }
 
 /// Why a consumer ended.
@@ -226,6 +261,10 @@ impl Task {
         if ever {
             self.context.counts.resubscriptions.add(1);
         }
+        if (ever || warned) && matches!(self.source, Source::Control { .. }) {
+            self.inbox.missed.store(true, Ordering::Release);
+            self.inbox.news.notify_one();
+        }
         if warned {
             info!(queue = self.queue, "subscribed again");
         }
@@ -264,12 +303,13 @@ impl Task {
             async {
                 let channel = channel(&live).await?;
                 topology::declare(&channel, &self.context.names, &self.source).await?;
+                let queue = self.own_queue(&channel).await?;
                 let begin = async {
                     let options = BasicQosOptions { global: false };
                     channel.basic_qos(self.prefetch, options).await.map_err(away)?;
                     channel
                         .basic_consume(
-                            short(&*self.queue)?,
+                            short(queue)?,
                             ShortString::default(),
                             BasicConsumeOptions::default(),
                             FieldTable::default(),
@@ -284,6 +324,16 @@ impl Task {
             }
             .await,
         )
+    }
+
+    /// Gives the queue to consume. A listener to control has a new one each time: the broker may
+    /// not have noticed yet that the connection before is gone, and the queue of it with it.
+    async fn own_queue(&self, channel: &Channel) -> Result<String, BrokerError> {
+        let Source::Control { .. } = self.source else { return Ok(self.queue.clone()) };
+        let number = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+        let queue = format!("{}.{number}", self.queue);
+        topology::declare_listener(channel, &self.context.names, &queue).await?;
+        Ok(queue)
     }
 
     /// Ends a live consumer. One that only ceases keeps its channel for the acks of what it has

@@ -7,6 +7,7 @@
 mod acks;
 mod connection;
 mod consumer;
+mod control;
 mod counters;
 mod probe;
 mod publisher;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
@@ -29,8 +31,9 @@ use standfast_engine::ports::{
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
-use self::connection::{Keeper, Link, channel, goodbye};
+use self::connection::{Keeper, Link, Pauses, channel, goodbye};
 use self::consumer::{Context, Faults};
+use self::control::Teller;
 use self::counters::Counts;
 use self::probe::Product;
 use self::publisher::{Outgoing, Publisher, Sent};
@@ -46,6 +49,7 @@ pub use self::rejected::REJECTED_LIST_MAX;
 pub use self::rejected::REJECTED_SCAN_MAX;
 pub use self::rejected::ROUTING_KEY_HEADER;
 pub use self::rejected::RejectedMessage;
+pub use self::rejected::SENDER_HEADER;
 pub use self::settings::CALL_BOUND;
 pub use self::settings::HEARTBEAT_SECONDS;
 pub use self::settings::Names;
@@ -63,6 +67,7 @@ pub struct RabbitBroker {
     settings: Arc<RabbitSettings>,
     publisher: Publisher,
     pulse: Pulse,
+    teller: Teller,
     publishing: Link,
     consuming: Link,
     counts: Arc<Counts>,
@@ -87,6 +92,7 @@ impl RabbitBroker {
         let broker = Self {
             publisher: Publisher::start(publishing.clone(), counts.clone()),
             pulse: Pulse::start(settings.clone(), publishing.clone()),
+            teller: Teller::start(settings.names.clone(), publishing.clone()),
             settings,
             publishing,
             consuming,
@@ -96,12 +102,31 @@ impl RabbitBroker {
             _keepers: [publish_keeper, consume_keeper],
         };
         if let Some(wait) = wait {
-            let deadline = Instant::now() + wait;
-            broker.publishing.settled(deadline).await?;
-            broker.consuming.settled(deadline).await?;
-            broker.declare_base(deadline).await?;
+            broker.begin(Instant::now() + wait).await?;
         }
         Ok(broker)
+    }
+
+    /// Waits for the connections and declares what all share. What breaks off in the midst of
+    /// it has what is left of the time to come back.
+    async fn begin(&self, deadline: Instant) -> Result<(), BrokerError> {
+        let mut pauses = Pauses::new();
+        loop {
+            let begun = self.begin_once(deadline).await;
+            let refused = self.publishing.is_refused() || self.consuming.is_refused();
+            let lost = matches!(begun, Err(BrokerError::Unavailable(_))) && !refused;
+            let again = Instant::now() + pauses.next();
+            if !lost || again >= deadline {
+                return begun;
+            }
+            tokio::time::sleep_until(again).await;
+        }
+    }
+
+    async fn begin_once(&self, deadline: Instant) -> Result<(), BrokerError> {
+        self.publishing.settled(deadline).await?;
+        self.consuming.settled(deadline).await?;
+        self.declare_base(deadline).await
     }
 
     /// Gives the counts since the start, for metrics.
@@ -270,6 +295,10 @@ impl Broker for RabbitBroker {
             self.retry_returned(&messages, &mut sent, deadline).await;
         }
         sent.into_iter().zip(&messages).map(|(sent, message)| verdict(sent, message)).collect()
+    }
+
+    fn tell(&self, body: Bytes) {
+        self.teller.tell(body);
     }
 
     async fn subscribe(

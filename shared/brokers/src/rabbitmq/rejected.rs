@@ -23,6 +23,10 @@ use super::{PERSISTENT, RabbitBroker, is_not_found};
 pub const REASON_HEADER: &str = "standfast-reason";
 /// Carries the routing key that a rejected message was first sent with.
 pub const ROUTING_KEY_HEADER: &str = "standfast-routing-key";
+/// Carries the proof of who first sent a rejected message.
+pub const SENDER_HEADER: &str = "standfast-sender";
+/// Carries the publisher's token, in messages that the broker itself gave up.
+const TOKEN_HEADER: &str = "standfast-token";
 /// The most messages that one listing gives: each is taken with its body.
 pub const REJECTED_LIST_MAX: usize = 1_000;
 /// How many messages one search for an id, or one pass over all, looks at; a larger backlog
@@ -89,8 +93,8 @@ impl RabbitBroker {
         Ok(shown)
     }
 
-    /// Sends rejected messages again to where they were first sent, and says how many; they
-    /// are sent in the name of this process's own user.
+    /// Sends rejected messages again to where they were first sent, and says how many. They keep
+    /// their senders: a message that does not prove its own stays where it is.
     pub async fn rejected_requeue(&self, pick: &Pick) -> Result<usize, BrokerError> {
         self.rejected_each(pick, true).await
     }
@@ -118,8 +122,12 @@ impl RabbitBroker {
             }
             if again && let Err(fault) = self.send_again(&message).await {
                 passed_over.push(message);
-                outcome = Err(fault);
-                break;
+                let one_alone = matches!(fault, BrokerError::Refused(_)) && !pick.is_one();
+                outcome = outcome.and(Err(fault));
+                match one_alone {
+                    true => continue, // the others may go
+                    false => break,
+                }
             }
             acknowledge(&message).await?;
             done += 1;
@@ -157,6 +165,13 @@ impl RabbitBroker {
             let reason = format!("message `{name}` does not say where it was sent; drop it");
             return Err(BrokerError::Refused(reason));
         };
+        if !self.keeps_its_sender(message, &shown.headers) {
+            let reason = format!(
+                "message `{name}` does not prove who sent it, and would be sent in your name: \
+                 let its sender publish it anew, or drop it"
+            );
+            return Err(BrokerError::Refused(reason));
+        }
         let outgoing = Outgoing {
             exchange: short(self.settings.names.exchange())?,
             routing_key: short(key)?,
@@ -175,6 +190,17 @@ impl RabbitBroker {
             Some(Sent::Unknown(reason)) => Err(BrokerError::Unavailable(reason)),
             None => Err(BrokerError::Unavailable("no answer".to_owned())),
         }
+    }
+
+    /// True if the intake will know the message's own sender: by the proof that the intake made
+    /// when it rejected it, by a token that the broker kept, or since the sender was the very
+    /// user of this connection.
+    fn keeps_its_sender(&self, message: &BasicGetMessage, headers: &[(String, String)]) -> bool {
+        let proven =
+            headers.iter().any(|(name, _)| [SENDER_HEADER, TOKEN_HEADER].contains(&name.as_str()));
+        let user = message.properties.user_id().as_ref().map(|user| user.as_str());
+        let own = user == Some(self.settings.user());
+        proven || (own && !headers.iter().any(|(name, _)| name == REASON_HEADER))
     }
 
     /// Keeps what the sender said and takes away what the rejection added. The broker checks

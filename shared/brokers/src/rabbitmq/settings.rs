@@ -169,6 +169,16 @@ impl Names {
         format!("{}.rejected", self.prefix)
     }
 
+    /// The exchange of what all workers are to hear at once: `standfast.control`.
+    pub fn control_exchange(&self) -> String {
+        format!("{}.control", self.prefix)
+    }
+
+    /// The queue of one that listens to it: `standfast.control.LISTENER`.
+    pub fn control(&self, listener: &str) -> String {
+        format!("{}.control.{listener}", self.prefix)
+    }
+
     /// The queue that is never declared: what is published to it proves that publishing works.
     pub(crate) fn pulse(&self) -> String {
         format!("{}.pulse", self.prefix)
@@ -179,6 +189,7 @@ impl Names {
             Source::Steps(queue) => self.steps(queue),
             Source::Intake => self.intake(),
             Source::DeadSteps => self.dead_steps(),
+            Source::Control { listener } => self.control(listener),
         }
     }
 }

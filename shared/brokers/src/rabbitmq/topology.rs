@@ -8,9 +8,11 @@
 //!                                       │ steps       │ rejected
 //!                                       ▼             ▼
 //!                           standfast.dead.steps   standfast.rejected
+//!
+//! exchange standfast.control ── to all ──▶ standfast.control.LISTENER.N, one a process
 //! ```
 //!
-//! All queues are durable quorum queues. Dead-lettering is at least once, which needs
+//! All queues but the last are durable quorum queues. Dead-lettering is at least once, which needs
 //! `x-overflow=reject-publish` beside the strategy. Lengths and time-outs are left to
 //! policies, because an argument can never be changed on a queue that exists. Nothing is deleted
 //! here but by [`remove`], which only those call who made names for a while.
@@ -44,6 +46,10 @@ pub(crate) const INTAKE_KEYS: [&str; 3] = ["submit", "signal", "stop"];
 const DEAD_STEPS_KEY: &str = "steps";
 const DEAD_INTAKE_KEY: &str = "rejected";
 
+/// Messages that wait for one listener to control; the oldest go first. A process that hangs
+/// must not fill the broker, and what it misses its heartbeats tell.
+const CONTROL_MESSAGES_MAX: i32 = 10_000;
+
 /// Declares what a source needs; repeating it changes nothing.
 pub(crate) async fn declare(
     channel: &Channel,
@@ -53,7 +59,7 @@ pub(crate) async fn declare(
     declare_base(channel, names).await?;
     match source {
         Source::Steps(queue) => declare_steps(channel, names, queue).await,
-        Source::Intake | Source::DeadSteps => Ok(()),
+        Source::Intake | Source::DeadSteps | Source::Control { .. } => Ok(()),
     }
 }
 
@@ -79,8 +85,9 @@ pub(crate) async fn remove(
 /// Declares the exchanges and queues that do not depend on a step queue.
 pub(crate) async fn declare_base(channel: &Channel, names: &Names) -> Result<(), BrokerError> {
     let (exchange, dead) = (names.exchange(), names.dead_exchange());
-    declare_exchange(channel, &exchange).await?;
-    declare_exchange(channel, &dead).await?;
+    declare_exchange(channel, &exchange, ExchangeKind::Direct).await?;
+    declare_exchange(channel, &dead, ExchangeKind::Direct).await?;
+    declare_control(channel, names).await?;
     declare_queue(channel, &names.rejected(), kept()?).await?;
     bind(channel, &names.rejected(), &dead, DEAD_INTAKE_KEY).await?;
     declare_queue(channel, &names.dead_steps(), kept()?).await?;
@@ -90,6 +97,28 @@ pub(crate) async fn declare_base(channel: &Channel, names: &Names) -> Result<(),
         bind(channel, &names.intake(), &exchange, key).await?;
     }
     Ok(())
+}
+
+/// Declares the exchange of what all listeners are to hear.
+pub(crate) async fn declare_control(channel: &Channel, names: &Names) -> Result<(), BrokerError> {
+    declare_exchange(channel, &names.control_exchange(), ExchangeKind::Fanout).await
+}
+
+/// Declares a listener's own queue, which goes with its connection or its consumer.
+pub(crate) async fn declare_listener(
+    channel: &Channel,
+    names: &Names,
+    queue: &str,
+) -> Result<(), BrokerError> {
+    let options = QueueDeclareOptions { exclusive: true, auto_delete: true, ..Default::default() };
+    let arguments = table([
+        ("x-queue-type", text("classic")), // the only one that can be exclusive
+        ("x-max-length", AMQPValue::LongInt(CONTROL_MESSAGES_MAX)),
+        ("x-overflow", text("drop-head")),
+    ])?;
+    let call = channel.queue_declare(short(queue)?, options, arguments);
+    bounded(&format!("queue `{queue}`"), call).await?;
+    bind(channel, queue, &names.control_exchange(), "").await
 }
 
 async fn declare_steps(channel: &Channel, names: &Names, queue: &Queue) -> Result<(), BrokerError> {
@@ -130,10 +159,14 @@ fn table<const N: usize>(entries: [(&str, AMQPValue); N]) -> Result<FieldTable, 
     Ok(table)
 }
 
-async fn declare_exchange(channel: &Channel, name: &str) -> Result<(), BrokerError> {
+async fn declare_exchange(
+    channel: &Channel,
+    name: &str,
+    kind: ExchangeKind,
+) -> Result<(), BrokerError> {
     let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
     let name = short(name)?;
-    let call = channel.exchange_declare(name, ExchangeKind::Direct, options, FieldTable::default());
+    let call = channel.exchange_declare(name, kind, options, FieldTable::default());
     bounded("exchange", call).await
 }
 

@@ -1,7 +1,7 @@
-//! Goes on with ending a task: once no attempt runs, the epoch rises, `finally` runs, and the
-//! end is written.
+//! Goes on with ending a task: once no attempt runs, the epoch rises, what a stop undoes is
+//! undone, `finally` runs, and the end is written.
 
-use super::{Decision, Given, verify};
+use super::{Decision, Given, undo, verify};
 use crate::event::Change;
 use crate::ids::StepId;
 use crate::record::{Ending, Key, Phase};
@@ -13,10 +13,11 @@ pub(super) fn decide(view: &View, claimed: &[StepId], given: &Given) -> Result<D
     let header = view.header()?;
     match header.phase {
         Phase::Closing { ending } => close(view, claimed, ending, given),
-        Phase::Finally { ending } if header.finally_open == 0 => {
-            Ok(ended(view, ending, given)?.into())
+        Phase::Undoing { .. } if header.undo_open == 0 => on(view, Ending::Cancelled, given),
+        Phase::Finally { ending } if header.finally_open == 0 => on(view, ending, given),
+        Phase::Main | Phase::Undoing { .. } | Phase::Finally { .. } | Phase::Ended { .. } => {
+            Ok(Decision::nothing())
         }
-        Phase::Main | Phase::Finally { .. } | Phase::Ended { .. } => Ok(Decision::nothing()),
     }
 }
 
@@ -27,9 +28,19 @@ fn close(view: &View, claimed: &[StepId], ending: Ending, given: &Given) -> Resu
             return Ok(Decision::nothing());
         }
     }
-    let mut changes = vec![Change::EpochRaised { epoch: view.gate()?.epoch + 1 }];
-    changes.extend(verify::finish(view, ending, given)?);
-    Ok(changes.into())
+    let mut decision = on(view, ending, given)?;
+    decision.changes.insert(0, Change::EpochRaised { epoch: view.gate()?.epoch + 1 });
+    Ok(decision)
+}
+
+/// Takes the next step towards the end, once no attempt runs: what is left to undo, the
+/// `finally` steps, the end. An effect that turns out to have landed while `finally` steps ran
+/// is undone after them.
+fn on(view: &View, ending: Ending, given: &Given) -> Result<Decision, Halt> {
+    if let Some(undo) = undo::next(view, ending, given)? {
+        return Ok(undo);
+    }
+    Ok(verify::finish(view, ending, given)?.into())
 }
 
 /// Writes the end, and when everything about the task is removed.

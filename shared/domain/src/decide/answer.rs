@@ -1,11 +1,14 @@
 //! Takes a person's answer to a hold.
 
-use super::{Decision, Given, digest, effect, open, stop, verify};
+use super::open::Start;
+use super::{Decision, Given, digest, effect, open, stop, undo, verify};
 use crate::event::Change;
 use crate::hold::{Answer, Hold, HoldReason};
 use crate::ids::StepId;
 use crate::outcome::truncate;
-use crate::record::{Ending, Key, NotLanded, Payload, Phase, Record, SkipReason, Status};
+use crate::record::{
+    Ending, Key, NotLanded, Part, Payload, Phase, Record, SkipReason, Status, StopMode,
+};
 use crate::refusal::{Halt, Refusal};
 use crate::view::View;
 
@@ -46,27 +49,24 @@ pub(super) fn decide(
     if !hold.reason.answers().contains(&answer) {
         return Err(Refusal::answer_not_taken(answer, hold.reason).into());
     }
+    if answer == Answer::Stop && matches!(header.phase, Phase::Undoing { .. }) {
+        let why = "the task is being stopped already, and this undoes what has landed".to_owned();
+        return Err(Refusal::NotApplicable { answer, why }.into());
+    }
     let mut changes =
         vec![Change::HoldAnswered { step: step.cloned(), reason: hold.reason, answer, note }];
+    changes.extend(allowed_anew(view, given)?);
     match (step, answer) {
         (_, Answer::Stop) => {
-            changes.extend(stop::decide(view, Some(format!("answer to {}", hold.reason)))?.changes);
+            let reason = Some(format!("answer to {}", hold.reason));
+            changes.extend(stop::decide(view, reason, StopMode::Halt)?.changes);
         }
         (Some(step), Answer::Retry) => {
             changes.extend(retry(view, step, given)?);
             changes.extend(unpause(view, step)?);
         }
         (Some(step), Answer::Skip) => {
-            let reason = SkipReason::Answer;
-            changes.push(match hold.reason {
-                HoldReason::Timer => Change::TimerFired { step: step.clone() },
-                HoldReason::Paused
-                | HoldReason::Failures
-                | HoldReason::WorkerDied
-                | HoldReason::Verification
-                | HoldReason::UncertainEffect
-                | HoldReason::EffectChanged => Change::StepSkipped { step: step.clone(), reason },
-            });
+            changes.push(skipped(step, hold.reason));
             changes.extend(unpause(view, step)?);
         }
         (Some(step), Answer::Keep | Answer::SendAlso) => {
@@ -87,6 +87,21 @@ pub(super) fn decide(
         }
     }
     Ok(changes.into())
+}
+
+/// Goes on without a step; a wait ends at once.
+fn skipped(step: &StepId, held: HoldReason) -> Change {
+    let (step, reason) = (step.clone(), SkipReason::Answer);
+    match held {
+        HoldReason::Timer => Change::TimerFired { step },
+        HoldReason::Paused
+        | HoldReason::Failures
+        | HoldReason::WorkerDied
+        | HoldReason::Verification
+        | HoldReason::UncertainEffect
+        | HoldReason::EffectChanged
+        | HoldReason::UndoFailed => Change::StepSkipped { step, reason },
+    }
 }
 
 /// Takes what a person found out about an effect.
@@ -131,33 +146,32 @@ fn settle_effect(
         note,
     };
     let generation = effect.generation;
-    let truth = match said.answer {
-        Answer::Happened => Change::EffectLanded {
-            step: step.clone(),
-            name: name.clone(),
-            generation,
-            receipt_sha256: digest(&receipt),
-            output_round: None,
-            intent: None,
-        },
-        Answer::NotHappened
-        | Answer::Retry
-        | Answer::Skip
-        | Answer::Keep
-        | Answer::SendAlso
-        | Answer::Stop => Change::EffectNotLanded {
-            step: step.clone(),
-            name: name.clone(),
-            generation,
-            how: NotLanded::Answered,
-        },
-    };
     let happened = said.answer == Answer::Happened;
-    let mut changes = vec![answered, truth];
+    let truth = truth(step, &name, generation, happened.then(|| digest(&receipt)));
+    let mut changes = vec![answered];
+    if view.definition(step)?.part() == Part::Undo {
+        changes.extend(allowed_anew(view, given)?);
+    }
+    changes.push(truth);
     changes.extend(effect::released(view, step, &name, happened, given)?);
     let key = Key::Receipt(step.clone(), name, generation);
     let payloads = happened.then_some((key, Record::Payload(receipt))).into_iter().collect();
     Ok(Decision { changes, payloads })
+}
+
+/// Makes the fact that a person has found out; with the digest of a receipt it has happened.
+fn truth(step: &StepId, name: &str, generation: u32, receipt_sha256: Option<String>) -> Change {
+    let (step, name) = (step.clone(), name.to_owned());
+    match receipt_sha256 {
+        Some(receipt_sha256) => {
+            let (output_round, intent) = (None, None);
+            Change::EffectLanded { step, name, generation, receipt_sha256, output_round, intent }
+        }
+        None => {
+            let how = NotLanded::Answered;
+            Change::EffectNotLanded { step, name, generation, how }
+        }
+    }
 }
 
 /// What follows when a person has said what becomes of a changed request.
@@ -188,7 +202,7 @@ fn after_change(
         }
     };
     let (definition, state) = (view.definition(&step)?, view.step(&step)?);
-    Ok(vec![change, open::ready(definition, &state, given.now, None, true)])
+    Ok(vec![change, open::ready(view, definition, &state, given.now, Start::Afresh)?])
 }
 
 /// Finds the hold that an answer is for.
@@ -223,11 +237,16 @@ fn open_hold(view: &View, step: Option<&StepId>, answer: Answer) -> Result<Hold,
 /// Runs a step again, from its templates on if it never got that far.
 fn retry(view: &View, step: &StepId, given: &Given) -> Result<Vec<Change>, Halt> {
     let (definition, state) = (view.definition(step)?, view.step(step)?);
-    let mut changes = vec![open::ready(definition, &state, given.now, None, true)];
     if state.first_ready_at.is_none() {
-        changes = vec![Change::StepReopened { step: step.clone() }];
+        return Ok(vec![Change::StepReopened { step: step.clone() }]);
     }
-    Ok(changes)
+    Ok(vec![open::ready(view, definition, &state, given.now, Start::Afresh)?])
+}
+
+/// A person who settles what stood in the way of undos begins their allowance anew.
+fn allowed_anew(view: &View, given: &Given) -> Result<Option<Change>, Halt> {
+    let undoing = matches!(view.header()?.phase, Phase::Undoing { .. });
+    Ok(undoing.then(|| undo::allowed(given.now)))
 }
 
 /// True for a step that does not move any more, since its task is ending.
@@ -239,7 +258,7 @@ fn is_unwanted(view: &View, step: &StepId) -> Result<bool, Halt> {
 /// In a task that is ending, no answer lets a step of its plan start; it can only be stopped.
 fn ending(view: &View, answer: Answer) -> Result<Decision, Halt> {
     match answer {
-        Answer::Stop => stop::decide(view, None),
+        Answer::Stop => stop::decide(view, None, StopMode::Halt),
         Answer::Retry
         | Answer::Skip
         | Answer::Happened

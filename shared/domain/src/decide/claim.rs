@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Decision, Given};
+use super::{Decision, Given, open};
 use crate::event::Change;
 use crate::ids::{HandlerName, StepId, WorkerId};
 use crate::plan::Uses;
-use crate::record::{Claim, Key, Phase, Status};
+use crate::record::{Claim, Key, Part, Phase, Status};
 use crate::refusal::{Halt, Refusal};
 use crate::time::Span;
 use crate::view::{Attempt, View};
@@ -30,10 +30,11 @@ pub(super) fn claim(view: &View, ask: &Ask<'_>, given: &Given) -> Result<Decisio
     let (gate, state) = (view.gate()?, view.step(step)?);
     match header.phase {
         Phase::Ended { .. } => return refuse("belongs to a task that has ended"),
-        Phase::Closing { .. } => return refuse("belongs to a task that is ending"),
-        Phase::Main | Phase::Finally { .. } => {}
+        Phase::Closing { .. } | Phase::Undoing { .. } | Phase::Finally { .. } | Phase::Main => {}
     }
-    if gate.closed && !definition.finally {
+    if !open::is_wanted(&header.phase, definition)
+        || (gate.closed && definition.part() == Part::Main)
+    {
         return refuse("belongs to a task that is ending");
     }
     if !gate.holds.is_empty() {
@@ -54,11 +55,12 @@ pub(super) fn claim(view: &View, ask: &Ask<'_>, given: &Given) -> Result<Decisio
         // Not even by the same worker: two messages for one attempt would start it twice.
         return refuse("is claimed by a worker");
     }
-    if state.give_up_at.is_some_and(|at| at <= given.now) {
+    let give_up_at = state.gives_up_at(&gate, given.now);
+    if give_up_at.is_some_and(|at| at <= given.now) {
         return refuse("has used up its total time");
     }
     let ends_at = given.now.after(definition.plan.timeout.attempt);
-    let ends_at = state.give_up_at.map_or(ends_at, |give_up| ends_at.min(give_up));
+    let ends_at = give_up_at.map_or(ends_at, |give_up| ends_at.min(give_up));
     let claim = Claim {
         worker: ask.worker.clone(),
         principal: given.actor.clone(),
@@ -98,6 +100,9 @@ pub(super) fn renew(
     }
     let heard_at = if alive { given.now } else { claim.heard_at() };
     let most = Claim { heard_at: Some(heard_at), ..claim.clone() }.dies_at();
-    let expires_at = given.now.after(claim.length).min(most);
+    // Who watches sees a renewal by its new expiry, also when the clock stood still meanwhile or
+    // that of another process is ahead of this one.
+    let later = claim.expires_at.after(Span(1));
+    let expires_at = given.now.after(claim.length).max(later).min(most);
     Ok(Change::ClaimRenewed { step: at.step.clone(), expires_at, details, heard_at }.into())
 }

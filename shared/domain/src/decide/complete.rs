@@ -42,13 +42,13 @@ pub(super) fn decide(
     if was_taken(view, at, outcome)? {
         return Ok(Decision::nothing());
     }
-    let header = match view.attempt(at) {
-        Ok((header, _)) => header,
+    match view.attempt(at) {
+        Ok(_) => {}
         Err(halt @ Halt::Refuse(Refusal::Fenced { .. })) => {
             return late(view, at, outcome, cost_usd_micros)?.ok_or(halt);
         }
         Err(halt) => return Err(halt),
-    };
+    }
     let claim = view.claim(&at.step)?.ok_or_else(|| end_attempt::fenced(at))?;
     let success = match outcome {
         Outcome::Succeeded(success) => success,
@@ -63,7 +63,7 @@ pub(super) fn decide(
             );
         }
     };
-    if end_attempt::is_closing(&header.phase) {
+    if end_attempt::are_ended(view)? {
         let effect = EffectEnd::Landed(success.output.clone());
         let failure = Failure { effect, ..Failure::new(FailureClass::Cancelled, LATE) };
         return end_attempt::after_failure(view, &at.step, claim, &failure, cost_usd_micros, given);
@@ -247,7 +247,9 @@ fn addition(chunk: u32, by: &Definition, then: &[StepPlan], added: &[Addition]) 
             finally: false,
             added_by: Some(by.plan.id.clone()),
             redo: submit::redo_set(&within, step),
+            undo_of: None,
             templated: added.get(index).unwrap_or(&none).templated,
+            effects_allowed: by.effects_allowed.clone(),
         };
         let mut needs = then[index].needs.clone();
         if !needs.contains(&by.plan.id) {

@@ -16,6 +16,7 @@ mod aftermath;
 
 pub(super) use aftermath::{aftermath, landed_with};
 
+use super::open::Start;
 use super::{Decision, Given, digest, end_attempt, open};
 use crate::event::{Change, IntentFact};
 use crate::hold::{HeldEffect, Hold, HoldReason};
@@ -74,8 +75,8 @@ pub(super) fn intend(
     given: &Given,
 ) -> Result<Decision, Halt> {
     view.need([Key::Effects(at.step.clone())])?;
-    let (header, state) = view.attempt(at)?;
-    if end_attempt::is_closing(&header.phase) {
+    let (_, state) = view.attempt(at)?;
+    if end_attempt::are_ended(view)? {
         let why = "the task is ending: nothing more may be sent";
         return end_uncharged(view, at, why, Vec::new());
     }
@@ -85,6 +86,11 @@ pub(super) fn intend(
     };
     if let Err(fault) = check_name(&intent.name) {
         return refuse(fault.to_string());
+    }
+    let allowed = &view.definition(&at.step)?.effects_allowed;
+    if allowed.as_ref().is_some_and(|allowed| !allowed.contains(&intent.class)) {
+        let class = intent.class;
+        return refuse(format!("its submitter's ceiling does not allow effects that are {class}"));
     }
     let effects = view.effects(&at.step)?;
     let sha256 = match &intent.request {
@@ -257,6 +263,21 @@ pub(super) fn changed_at_release(
     })
 }
 
+/// Gives the hold of a step that ends while an effect of it is owed.
+pub(super) fn in_doubt(
+    view: &View,
+    step: &StepId,
+    state: &StepState,
+    now: Time,
+) -> Result<Option<Hold>, Halt> {
+    if state.effects_owed == 0 {
+        return Ok(None);
+    }
+    let effects = view.effects(step)?;
+    let owed = effects.iter().find(|(_, effect)| effect.is_owed());
+    Ok(owed.map(|(name, effect)| uncertain(view, step, name, effect, now)))
+}
+
 fn uncertain(view: &View, step: &StepId, name: &str, effect: &Effect, now: Time) -> Hold {
     let key = effect_key(view.task(), step, name, effect.generation);
     let what = effect.says.clone().unwrap_or_else(|| format!("effect `{name}`"));
@@ -307,6 +328,19 @@ pub(super) fn retract(
     let effect = spoken_of(view, by)?;
     if !effect.is_open() {
         return Ok(Decision::nothing());
+    }
+    // That one attempt has sent nothing says nothing of what an earlier one has, nor of what an
+    // earlier one has sent under the same key.
+    let knows = match how {
+        NotLanded::Checked => true,
+        NotLanded::NotSent | NotLanded::Refused | NotLanded::Answered => {
+            effect.worker == by.worker && effect.attempt == by.attempt && !effect.repeated
+        }
+    };
+    if !knows {
+        let (step, name) = (by.step.clone(), by.name.clone());
+        let why = "an earlier attempt may have sent it; only a check can tell".to_owned();
+        return Err(Refusal::Effect { step, name, why }.into());
     }
     let (step, name) = (by.step.clone(), by.name.clone());
     let generation = effect.generation;
@@ -360,7 +394,7 @@ pub(super) fn released(
             }
             None => match landed.then(|| outdated(view, definition, &state, name, given)) {
                 Some(hold) => hold?,
-                None => open::ready(definition, &state, given.now, None, true),
+                None => open::ready(view, definition, &state, given.now, Start::Afresh)?,
             },
         });
     }
@@ -386,7 +420,7 @@ fn outdated(
             return Ok(Change::StepHeld { step: step.clone(), hold });
         }
     }
-    Ok(open::ready(definition, state, given.now, None, true))
+    open::ready(view, definition, state, given.now, Start::Afresh)
 }
 
 /// Gives the step's other effects that are owed.

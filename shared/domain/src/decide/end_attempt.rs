@@ -1,14 +1,16 @@
 //! What follows when an attempt ends without success: handed back, expired, failed.
 
-use super::{Decision, Given, effect, open, round};
+use super::open::Start;
+use super::{Decision, Given, effect, open, round, undo};
 use crate::event::Change;
 use crate::hold::{Hold, HoldReason};
 use crate::ids::StepId;
 use crate::outcome::{Failure, FailureClass, MESSAGE_BYTES_MAX, truncate};
 use crate::plan::OnFailure;
-use crate::record::{Claim, Definition, Key, Phase, StepState};
+use crate::record::{Claim, Definition, Gate, Key, Part, Phase, StepState};
 use crate::refusal::{Halt, Refusal};
 use crate::retry;
+use crate::time::{Span, Time};
 use crate::view::{Attempt, View};
 
 /// Takes an attempt back; it is not charged and the step is ready again at once, unless nobody
@@ -19,23 +21,46 @@ pub(super) fn hand_back(
     why: &str,
     given: &Given,
 ) -> Result<Decision, Halt> {
-    let (header, state) = view.attempt(at)?;
+    view.attempt(at)?;
     let Some(claim) = view.claim(&at.step)? else { return Ok(Decision::nothing()) };
     let failure = Failure::new(FailureClass::Cancelled, format!("handed back: {why}"));
-    let after = effect::aftermath(view, &at.step, claim, &failure, given)?;
+    uncharged(view, &at.step, claim, &failure, given).map(Decision::from)
+}
+
+/// Ends an attempt that is not charged. In a task that goes on the step is ready again at once,
+/// unless what the attempt was sending may still be on its way, or only a person can know.
+pub(super) fn uncharged(
+    view: &View,
+    step: &StepId,
+    claim: &Claim,
+    failure: &Failure,
+    given: &Given,
+) -> Result<Vec<Change>, Halt> {
+    let after = effect::aftermath(view, step, claim, failure, given)?;
     let mut changes = after.changes;
-    changes.push(attempt_failed(&at.step, claim, &failure, 0, false));
-    if is_closing(&header.phase) {
-        return Ok(changes.into());
+    changes.push(attempt_failed(step, claim, failure, 0, false));
+    if is_closing(&view.header()?.phase) {
+        return Ok(changes);
     }
+    let state = view.step(step)?;
     let next = StepState { attempt: state.attempt + 1, ..state };
-    let step = at.step.clone();
+    let (definition, step) = (view.definition(step)?, step.clone());
     changes.push(match (after.hold, after.not_before.filter(|due| *due > given.now)) {
         (Some(hold), _) => Change::StepHeld { step, hold },
         (None, Some(due)) => Change::RetryScheduled { step, due },
-        (None, None) => open::ready(view.definition(&at.step)?, &next, given.now, None, false),
+        (None, None) => open::ready(view, definition, &next, given.now, Start::Again)?,
     });
-    Ok(changes.into())
+    Ok(changes)
+}
+
+/// Marks the attempts that end by these changes as taken from their workers.
+pub(super) fn taken(mut changes: Vec<Change>) -> Vec<Change> {
+    for change in &mut changes {
+        if let Change::AttemptFailed { taken, .. } = change {
+            *taken = true;
+        }
+    }
+    changes
 }
 
 /// Takes an attempt from a silent worker.
@@ -55,7 +80,8 @@ pub(super) fn expire(
         return Ok(Decision::nothing()); // it was renewed
     }
     let failure = if proven { silence(claim) } else { expiry(claim) };
-    after_failure(view, step, claim, &failure, 0, given)
+    let Decision { changes, payloads } = after_failure(view, step, claim, &failure, 0, given)?;
+    Ok(Decision { changes: taken(changes), payloads })
 }
 
 /// Says how an attempt failed whose claim has expired: its worker fell silent, or went on with
@@ -82,11 +108,17 @@ fn silence(claim: &Claim) -> Failure {
     Failure::new(FailureClass::Lost, message)
 }
 
+/// True once attempts of the plan are to end, and nothing that they say counts but what they
+/// have done outside. A stop that drains lets them finish.
+pub(super) fn are_ended(view: &View) -> Result<bool, Halt> {
+    Ok(is_closing(&view.header()?.phase) && view.gate()?.ends_attempts())
+}
+
 /// True once nothing of the plan may start any more.
 pub(super) fn is_closing(phase: &Phase) -> bool {
     match phase {
         Phase::Closing { .. } | Phase::Ended { .. } => true,
-        Phase::Main | Phase::Finally { .. } => false,
+        Phase::Main | Phase::Undoing { .. } | Phase::Finally { .. } => false,
     }
 }
 
@@ -107,6 +139,7 @@ pub(super) fn attempt_failed(
         cost_usd_micros,
         charged,
         details: claim.details.clone(),
+        taken: false,
     }
 }
 
@@ -139,10 +172,11 @@ pub(super) fn after_failure(
         return Ok(Decision { changes, payloads });
     }
     let after = StepState { attempt: state.attempt + 1, charged: state.charged + 1, ..state };
-    if let Some(at) = retry::next(view.task(), definition, &after, failure, given.now) {
+    let counted = awake(&after, &view.gate()?, given.now);
+    if let Some(at) = retry::next(view.task(), definition, &counted, failure, given.now) {
         let at = aftermath.not_before.map_or(at, |not_before| at.max(not_before));
         changes.push(match at <= given.now {
-            true => open::ready(definition, &after, given.now, None, false),
+            true => open::ready(view, definition, &after, given.now, Start::Again)?,
             false => Change::RetryScheduled { step, due: at },
         });
         return Ok(Decision { changes, payloads });
@@ -155,6 +189,32 @@ pub(super) fn after_failure(
     changes.extend(rest.changes);
     payloads.extend(rest.payloads);
     Ok(Decision { changes, payloads })
+}
+
+/// Gives a step's state with its times moved by the pauses since, as they count for it.
+fn awake(state: &StepState, gate: &Gate, now: Time) -> StepState {
+    let still = Span(gate.stood_still_ms(now).saturating_sub(state.paused_ms));
+    StepState {
+        first_ready_at: state.first_ready_at.map(|at| at.after(still)),
+        give_up_at: state.gives_up_at(gate, now),
+        ..state.clone()
+    }
+}
+
+/// Fails a step whose time is over without an attempt of its own; while nobody knows what became
+/// of what an earlier one has sent, and none is left that could ask, a person is needed first.
+pub(super) fn time_over(
+    view: &View,
+    definition: &Definition,
+    state: &StepState,
+    message: &str,
+    given: &Given,
+) -> Result<Decision, Halt> {
+    let step = &definition.plan.id;
+    if let Some(hold) = effect::in_doubt(view, step, state, given.now)? {
+        return Ok(Change::StepHeld { step: step.clone(), hold }.into());
+    }
+    fail_for_good(view, definition, state, FailureClass::Timeout, message, given)
 }
 
 /// Fails a step for good without an attempt of its own.
@@ -181,8 +241,10 @@ fn policy(
     let message = truncate(&failure.message, MESSAGE_BYTES_MAX);
     let failed =
         Change::StepFailed { step: step.clone(), class: failure.class, message: message.clone() };
-    if definition.finally {
-        return Ok(failed.into());
+    match definition.part() {
+        Part::Main => {}
+        Part::Undo => return Ok(undo::failed(view, definition, &message, given).into()),
+        Part::Finally => return Ok(failed.into()),
     }
     let reason = match failure.class {
         FailureClass::Lost => HoldReason::WorkerDied,

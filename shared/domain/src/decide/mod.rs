@@ -9,11 +9,15 @@ mod claim;
 mod complete;
 mod effect;
 mod end_attempt;
+mod hand_over;
 mod open;
+mod pause;
 mod round;
 mod stop;
+mod stop_attempt;
 mod submit;
 mod timer;
+mod undo;
 mod verify;
 
 use std::collections::BTreeSet;
@@ -24,8 +28,9 @@ use crate::event::Change;
 use crate::hold::Answer;
 use crate::ids::{HandlerName, Principal, StepId, WorkerId};
 use crate::outcome::Outcome;
-use crate::record::{Key, NotLanded, Payload, Record};
+use crate::record::{Key, NotLanded, Payload, Record, StopMode};
 use crate::refusal::Halt;
+use crate::stop_plan::Basis;
 use crate::time::{Span, Time};
 use crate::view::{Attempt, View};
 
@@ -34,6 +39,7 @@ pub use effect::{Intent, Speaker};
 pub use open::{Resolution, to_resolve};
 pub use submit::{Submission, ahead, written_at_birth};
 pub use timer::TimerKind;
+pub use undo::UNDO_ALLOWANCE;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,8 +163,47 @@ pub enum Command {
         /// What the outside world answered, with `happened`.
         receipt: Option<Payload>,
     },
-    /// Stop the task (`halt`).
+    /// Stop the task.
     Stop {
+        /// In the asker's words.
+        reason: Option<String>,
+        /// What it does to attempts that run and to what has landed.
+        mode: StopMode,
+    },
+    /// Stop the task if what a stop plan was made on still stands.
+    StopAsPlanned {
+        /// In the asker's words.
+        reason: Option<String>,
+        /// What it does to attempts that run and to what has landed.
+        mode: StopMode,
+        /// What the plan was made on.
+        basis: Box<Basis>,
+    },
+    /// Take an attempt from its worker, so that another one starts; it is not charged.
+    StopAttempt {
+        /// The step.
+        step: StepId,
+        /// The attempt.
+        attempt: u32,
+        /// In the asker's words.
+        reason: Option<String>,
+    },
+    /// Let nothing new start, and let the task's clocks stand still.
+    Pause {
+        /// In the asker's words.
+        reason: Option<String>,
+    },
+    /// End every pause of the task.
+    Resume {
+        /// In the asker's words.
+        reason: Option<String>,
+    },
+    /// Give the task to another owner.
+    HandOver {
+        /// Who owned it when the asker was found to have the right.
+        from: Principal,
+        /// Who is to own it.
+        to: Principal,
         /// In the asker's words.
         reason: Option<String>,
     },
@@ -211,12 +256,22 @@ pub fn hint(command: &Command) -> Vec<Key> {
             keys = vec![Key::Header, Key::Ahead];
         }
         Command::Submit(_) => keys.truncate(1),
-        Command::OpenRoots | Command::Stop { .. } | Command::EntriesCleared => {}
+        Command::OpenRoots
+        | Command::Stop { .. }
+        | Command::Pause { .. }
+        | Command::Resume { .. }
+        | Command::EntriesCleared => {}
+        Command::StopAsPlanned { basis, .. } => {
+            keys.extend(basis.claims.iter().map(|(step, _)| Key::Claim(step.clone())));
+        }
         Command::Verify { .. } | Command::Advance { .. } => keys.push(Key::Meta),
+        Command::HandOver { .. } => keys = vec![Key::Header, Key::Owner],
         Command::ReleaseStep { step, .. } | Command::TellDependents { step } => {
             keys.extend([Key::Definition(step.clone()), Key::Step(step.clone())]);
         }
-        Command::ClaimStep { step, .. } | Command::ExpireClaim { step, .. } => {
+        Command::ClaimStep { step, .. }
+        | Command::ExpireClaim { step, .. }
+        | Command::StopAttempt { step, .. } => {
             keys.extend(step_keys(step));
         }
         Command::RenewClaim { at, .. } => keys = vec![Key::Gate, Key::Claim(at.step.clone())],
@@ -285,7 +340,18 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
             };
             answer::decide(view, step.as_ref(), &said, given)
         }
-        Command::Stop { reason } => stop::decide(view, reason.clone()),
+        Command::Stop { reason, mode } => stop::decide(view, reason.clone(), *mode),
+        Command::StopAsPlanned { reason, mode, basis } => {
+            stop::as_planned(view, reason.clone(), *mode, basis)
+        }
+        Command::StopAttempt { step, attempt, reason } => {
+            stop_attempt::decide(view, step, *attempt, reason.as_deref(), given)
+        }
+        Command::Pause { reason } => pause::pause(view, reason.as_deref(), given),
+        Command::Resume { reason } => pause::resume(view, reason.as_deref()),
+        Command::HandOver { from, to, reason } => {
+            hand_over::decide(view, from, to, reason.as_deref())
+        }
         Command::EntriesCleared => Ok(match view.header()?.uncleared {
             true => Change::EntriesCleared.into(),
             false => Decision::nothing(),

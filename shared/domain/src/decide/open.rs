@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::undo::UNDO_ALLOWANCE;
 use super::{Decision, Given, digest, effect};
 use crate::event::Change;
 use crate::hold::{Hold, HoldReason};
@@ -55,11 +56,7 @@ pub(super) fn tell(view: &View, step: &StepId) -> Result<Decision, Halt> {
 
 /// True if a step may move in this phase of its task.
 pub(super) fn is_wanted(phase: &Phase, definition: &Definition) -> bool {
-    match phase {
-        Phase::Main => !definition.finally,
-        Phase::Finally { .. } => definition.finally,
-        Phase::Closing { .. } | Phase::Ended { .. } => false,
-    }
+    phase.wants(definition.part())
 }
 
 /// True if a step waits for nothing but its release, and the task still wants it.
@@ -83,7 +80,7 @@ pub(super) fn release(
     resolution: &Resolution,
     given: &Given,
 ) -> Result<Decision, Halt> {
-    view.need([Key::Header, Key::Definition(step.clone()), Key::Step(step.clone())])?;
+    view.need([Key::Header, Key::Gate, Key::Definition(step.clone()), Key::Step(step.clone())])?;
     let (definition, state) = (view.definition(step)?, view.step(step)?);
     if !is_releasable(view, definition, &state)? {
         return Ok(Decision::nothing());
@@ -96,7 +93,13 @@ pub(super) fn release(
         Resolution::Skip => Ok(Change::StepSkipped { step, reason: SkipReason::Condition }.into()),
         Resolution::Timer { due } => {
             let message = format!("waits until {}", due.rfc3339());
-            let hold = Hold { due: Some(*due), ..Hold::new(HoldReason::Timer, message, given.now) };
+            let for_a_span = definition.plan.with.get("for").is_some();
+            let gate = view.gate()?;
+            let hold = Hold {
+                due: Some(*due),
+                paused_ms: for_a_span.then(|| gate.stood_still_ms(given.now)),
+                ..Hold::new(HoldReason::Timer, message, given.now)
+            };
             Ok(Change::StepHeld { step, hold }.into())
         }
         Resolution::Fault { message } => {
@@ -106,7 +109,8 @@ pub(super) fn release(
         Resolution::Run { with, check } => {
             let sha256 = with.as_ref().map(digest);
             let sends = sha256.clone().unwrap_or_else(|| digest(&definition.plan.with));
-            let mut changes = vec![ready(definition, &state, given.now, sha256, false)];
+            let mut changes =
+                vec![ready(view, definition, &state, given.now, Start::Resolved(sha256))?];
             if let Some(hold) =
                 effect::changed_at_release(view, definition, &state, &sends, given.now)?
             {
@@ -122,23 +126,47 @@ pub(super) fn release(
     }
 }
 
-/// Makes a step ready for its next attempt.
+/// Why a step becomes ready.
+pub(super) enum Start {
+    /// Its templates were resolved, if it has any: the digest of what they gave.
+    Resolved(Option<String>),
+    /// Its next attempt follows.
+    Again,
+    /// A person's answer runs it anew.
+    Afresh,
+}
+
+/// Makes a step ready for its next attempt. Its total time counts from the first time that it
+/// was ready, or from a person's answer; that of an undo is also bound by what all may take.
 pub(super) fn ready(
+    view: &View,
     definition: &Definition,
     state: &StepState,
     now: Time,
-    with_sha256: Option<String>,
-    afresh: bool,
-) -> Change {
-    let first = state.first_ready_at.filter(|_| !afresh).unwrap_or(now);
-    Change::StepReady {
+    start: Start,
+) -> Result<Change, Halt> {
+    let afresh = matches!(start, Start::Afresh);
+    let (mut give_up_at, mut paused_ms) = (state.give_up_at, state.paused_ms);
+    if afresh || state.first_ready_at.is_none() {
+        paused_ms = view.gate()?.stood_still_ms(now);
+        give_up_at = definition.plan.timeout.total.map(|span| now.after(span));
+        if let Phase::Undoing { until } = view.header()?.phase {
+            let until = if afresh { now.after(UNDO_ALLOWANCE) } else { until };
+            give_up_at = Some(give_up_at.map_or(until, |at| at.min(until)));
+        }
+    }
+    Ok(Change::StepReady {
         step: definition.plan.id.clone(),
         attempt: state.attempt,
         round: state.round,
         queue: definition.plan.queue.clone(),
-        with_sha256,
-        give_up_at: definition.plan.timeout.total.map(|span| first.after(span)),
+        with_sha256: match start {
+            Start::Resolved(sha256) => sha256,
+            Start::Again | Start::Afresh => None,
+        },
+        give_up_at,
+        paused_ms,
         start_by: definition.plan.timeout.queue.map(|span| now.after(span)),
         afresh,
-    }
+    })
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{Decision, Given};
+use crate::ceiling::Ceiling;
 use crate::digest::RecordsDigest;
 use crate::event::Change;
 use crate::ids::{Principal, StepId};
@@ -32,6 +33,8 @@ pub struct Submission {
     pub submitted_by: Principal,
     /// The key it came under, from wherever.
     pub idempotency_key: Option<String>,
+    /// What the submitter may not go beyond.
+    pub ceiling: Ceiling,
     /// How long an ended task is kept if the plan does not say.
     pub retention: Span,
     /// Steps whose `with` or `if` holds templates or an expression.
@@ -122,6 +125,8 @@ fn meta(submission: &Submission, given: &Given) -> Meta {
         submitted_by: submission.submitted_by.clone(),
         viewers: plan.viewers.clone(),
         operators: plan.operators.clone(),
+        approvers: plan.approvers.clone(),
+        ceiling: submission.ceiling.clone(),
         labels: plan.labels.clone(),
         idempotency_key: submission.idempotency_key.clone(),
         created_at: given.now,
@@ -167,7 +172,9 @@ fn definitions(submission: &Submission) -> Vec<(Key, Record)> {
                 finally,
                 added_by: None,
                 redo,
+                undo_of: None,
                 templated,
+                effects_allowed: submission.ceiling.effects.clone(),
             };
             records.extend(definition_records(base, &step.needs, waiting));
         }

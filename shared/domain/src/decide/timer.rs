@@ -1,13 +1,14 @@
 //! What a due timer does. A timer that is early, late or spent does nothing.
 
+use super::open::Start;
 use super::{Decision, Given, end_attempt, open, stop};
 use crate::event::Change;
 use crate::hold::{Hold, HoldReason};
 use crate::ids::StepId;
-use crate::outcome::FailureClass;
 use crate::plan::DeadlineThen;
-use crate::record::{Key, Phase, Status};
+use crate::record::{Gate, Key, Phase, Status, StopMode};
 use crate::refusal::Halt;
+use crate::time::{Span, Time};
 use crate::view::View;
 
 /// The timers that exist.
@@ -65,19 +66,22 @@ pub(super) fn fire_step(
     kind: TimerKind,
     given: &Given,
 ) -> Result<Decision, Halt> {
-    view.need([Key::Header, Key::Definition(step.clone()), Key::Step(step.clone())])?;
-    let (definition, state) = (view.definition(step)?, view.step(step)?);
+    view.need([Key::Header, Key::Gate, Key::Definition(step.clone()), Key::Step(step.clone())])?;
+    let (definition, state, gate) = (view.definition(step)?, view.step(step)?, view.gate()?);
     if !open::is_wanted(&view.header()?.phase, definition) {
         return Ok(Decision::nothing());
     }
     match (kind, &state.status) {
         (TimerKind::Retry, Status::Retrying { at }) if *at <= given.now => {
-            Ok(open::ready(definition, &state, given.now, None, false).into())
+            Ok(open::ready(view, definition, &state, given.now, Start::Again)?.into())
         }
         (TimerKind::Hold, Status::Held { hold })
             if hold.reason == HoldReason::Timer && hold.due.is_some_and(|due| due <= given.now) =>
         {
-            Ok(Change::TimerFired { step: step.clone() }.into())
+            let due = hold.ends_at(&gate, given.now);
+            Ok(postponed(step, due, &gate, given.now)
+                .unwrap_or_else(|| Change::TimerFired { step: step.clone() })
+                .into())
         }
         (TimerKind::GiveUp, Status::Ready { .. } | Status::Retrying { .. })
             if state.give_up_at.is_some_and(|at| at <= given.now) =>
@@ -86,9 +90,12 @@ pub(super) fn fire_step(
             if view.claim(step)?.is_some() {
                 return Ok(Decision::nothing()); // the attempt ends by then, or its claim dies
             }
-            let class = FailureClass::Timeout;
+            let due = state.gives_up_at(&gate, given.now);
+            if let Some(later) = postponed(step, due, &gate, given.now) {
+                return Ok(later.into());
+            }
             let message = "its total time is used up";
-            end_attempt::fail_for_good(view, definition, &state, class, message, given)
+            end_attempt::time_over(view, definition, &state, message, given)
         }
         (
             TimerKind::Retry
@@ -102,6 +109,20 @@ pub(super) fn fire_step(
             _,
         ) => Ok(Decision::nothing()),
     }
+}
+
+/// Says when a clock is looked at next that struck too early: it stood still in a pause. While
+/// the pause lasts its end is not known, so the looks grow apart with it.
+fn postponed(step: &StepId, due: Option<Time>, gate: &Gate, now: Time) -> Option<Change> {
+    let due = due.filter(|due| *due > now)?;
+    let look_at = gate.paused_at.map_or(due, |since| due.max(now.after(between_looks(since, now))));
+    Some(Change::ClockPostponed { step: step.clone(), look_at })
+}
+
+/// Gives the least time between two looks at a clock that stands still since then: a hundredth
+/// of the pause, so that a long one costs few commits and no clock strikes much too late.
+fn between_looks(since: Time, now: Time) -> Span {
+    Span(now.since(since).0 / 100).clamp(Span::from_secs(1), Span::from_secs(60 * 60))
 }
 
 /// Fails a step that no worker has started within its queue time. Another wait would be no
@@ -127,20 +148,23 @@ pub(super) fn queue_over(
     }
     let gate = view.gate()?;
     let held_until = if gate.holds.is_empty() { gate.released_at } else { Some(given.now) };
-    let start_by = held_until.map(|until| until.after(most)).filter(|by| *by > given.now);
+    let apart = gate.holds.first().map_or(most, |hold| between_looks(hold.since, given.now));
+    let most_or_more = most.max(apart);
+    let start_by = held_until.map(|until| until.after(most_or_more)).filter(|by| *by > given.now);
     if let Some(start_by) = start_by {
         return Ok(Change::StartPostponed { step: step.clone(), start_by }.into());
     }
     let why = why.map_or_else(String::new, |why| format!(": {why}"));
     let message = format!("no worker started it within its queue time of {most}{why}");
-    end_attempt::fail_for_good(view, definition, &state, FailureClass::Timeout, &message, given)
+    end_attempt::time_over(view, definition, &state, &message, given)
 }
 
 pub(super) fn fire_task(view: &View, kind: TimerKind, given: &Given) -> Result<Decision, Halt> {
     view.need([Key::Header, Key::Gate, Key::Meta])?;
     let header = view.header()?;
     let due = header.deadline_at.is_some_and(|at| at <= given.now);
-    if kind != TimerKind::Deadline || header.phase != Phase::Main || !due {
+    let paused = view.gate()?.paused_at.is_some();
+    if kind != TimerKind::Deadline || header.phase != Phase::Main || !due || paused {
         return Ok(Decision::nothing());
     }
     let then = view.meta()?.deadline.map_or(DeadlineThen::Pause, |deadline| deadline.then);
@@ -156,7 +180,7 @@ pub(super) fn fire_task(view: &View, kind: TimerKind, given: &Given) -> Result<D
         }
         DeadlineThen::Stop => {
             let reason = Some("its deadline has passed".to_owned());
-            changes.extend(stop::decide(view, reason)?.changes);
+            changes.extend(stop::decide(view, reason, StopMode::Halt)?.changes);
         }
     }
     Ok(changes.into())

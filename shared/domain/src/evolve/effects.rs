@@ -2,7 +2,9 @@
 
 use crate::event::{Change, Event, IntentFact};
 use crate::ids::StepId;
-use crate::record::{Effect, EffectCounts, Effects, Key, MAIN_EFFECT, NotLanded, Record, Standing};
+use crate::record::{
+    Effect, EffectCounts, Effects, Key, Landing, MAIN_EFFECT, NotLanded, Record, Standing,
+};
 use crate::refusal::Halt;
 use crate::time::Time;
 use crate::view::View;
@@ -14,8 +16,10 @@ pub(super) fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         Change::EffectIntended { step, name, generation, intent, window, request_timeout } => {
             let send_before = at.after(*window);
             let times = [send_before, send_before.after(*request_timeout)];
+            let intended_after_stop = view.gate()?.stop.is_some();
             let effect = intended(at, *generation, intent, times);
-            put(view, step, name, effect)
+            let repeated = view.effects(step)?.get(name).is_some_and(Effect::is_open);
+            put(view, step, name, Effect { repeated, intended_after_stop, ..effect })
         }
         Change::EffectDoubted { step, generation, intent } => {
             let effect = intended(at, *generation, intent, [at, at]);
@@ -34,7 +38,10 @@ pub(super) fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             edit(view, step, name, |effect| {
                 let (receipt_sha256, output_round) = (receipt_sha256.clone(), *output_round);
                 effect.standing = Standing::Landed { at, receipt_sha256, output_round };
-            })
+            })?;
+            let (step, name) = (step.clone(), name.clone());
+            let (generation, output_round) = (*generation, *output_round);
+            landed(view, Landing { step, name, generation, at, output_round, below: 0 })
         }
         Change::EffectNotLanded { step, name, how, .. } => edit(view, step, name, |effect| {
             effect.standing = Standing::NotLanded { at, how: *how };
@@ -48,6 +55,21 @@ pub(super) fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         }),
         _ => Ok(()),
     }
+}
+
+/// Puts what can be undone on top of the others, so that a stop finds the last one first and
+/// never looks for it.
+fn landed(view: &mut View, landing: Landing) -> Result<(), Halt> {
+    if view.definition(&landing.step)?.plan.undo.is_none() {
+        return Ok(());
+    }
+    let header = view.header()?;
+    let (number, below) = (header.landings + 1, header.undo_top);
+    view.create(Key::Landing(number), Record::Landing(Landing { below, ..landing }));
+    view.edit_header(|header| {
+        header.landings = number;
+        header.undo_top = number;
+    })
 }
 
 /// Makes an effect of an intent; `times` are when it may last be sent and when its request is
@@ -66,8 +88,11 @@ fn intended(at: Time, generation: u32, intent: &IntentFact, times: [Time; 2]) ->
         intended_at: at,
         send_before,
         settled_by,
+        repeated: false,
         target: intent.target.clone(),
         says: intent.says.clone(),
+        after_stop: false,
+        intended_after_stop: false,
     }
 }
 
@@ -115,6 +140,9 @@ fn update(view: &mut View, step: &StepId, change: impl FnOnce(&mut Effects)) -> 
     if effects == before {
         return Ok(());
     }
+    if view.gate()?.stop.is_some() {
+        mark(&before, &mut effects);
+    }
     let (was, now) = (EffectCounts::of(&before), EffectCounts::of(&effects));
     view.put(Key::Effects(step.clone()), Some(Record::Effects(effects)))?;
     if was == now {
@@ -129,4 +157,15 @@ fn update(view: &mut View, step: &StepId, change: impl FnOnce(&mut Effects)) -> 
         header.effects_owed = (header.effects_owed + now.owed).saturating_sub(was.owed);
         header.effects_landed = (header.effects_landed + now.landed).saturating_sub(was.landed);
     })
+}
+
+/// Marks what came to stand where it stands after the task was stopped.
+fn mark(before: &Effects, effects: &mut Effects) {
+    for (name, effect) in effects {
+        let was = before.get(name);
+        effect.after_stop |= was.is_none_or(|was| was.standing != effect.standing);
+        // An intent that is renewed was there before, unless it was known not to have happened.
+        let anew = |was: &Effect| was.intended_after_stop || was.was_closed();
+        effect.intended_after_stop &= was.is_none_or(anew);
+    }
 }

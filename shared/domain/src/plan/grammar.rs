@@ -34,7 +34,8 @@ const fn field(name: &'static str, says: &'static str, form: fn() -> Value) -> F
 /// What `uses` names besides handlers in a later version.
 pub(super) const USES_LATER: &[&str] = &["approval", "input", "signal", "task"];
 /// What a timer cannot have, as no worker runs it.
-pub(super) const NOT_OF_TIMERS: &[&str] = &["queue", "timeout", "retry", "artifact", "effect"];
+pub(super) const NOT_OF_TIMERS: &[&str] =
+    &["queue", "timeout", "retry", "artifact", "effect", "undo"];
 
 /// The whole plan.
 pub(super) const PLAN: Shape = Shape {
@@ -46,6 +47,7 @@ pub(super) const PLAN: Shape = Shape {
         field("owner", "Who owns the task; by default who submits it.", form::principal),
         field("viewers", "Who may see the task.", form::principals),
         field("operators", "Who may act on the task besides its owner.", form::principals),
+        field("approvers", "Who decides the task's approvals.", form::principals),
         field("labels", "Names and values to filter by; at most 32.", form::labels),
         field(
             "idempotency_key",
@@ -76,7 +78,7 @@ pub(super) const PLAN: Shape = Shape {
         field("finally", "Steps that run at every end, a stop included.", form::finally),
     ],
     required: &["kind", "steps"],
-    later: &["approvers", "lease"],
+    later: &["lease"],
 };
 
 /// One step.
@@ -99,9 +101,14 @@ pub(super) const STEP: Shape = Shape {
         field("checkpoint", "The name of the checkpoint that its success makes.", form::name),
         field("on_failure", "What follows when the step has failed for good.", form::on_failure),
         field("effect", "What the step changes outside, and what may be repeated.", form::effect),
+        field(
+            "undo",
+            "What undoes each of its effects that has landed, when a stop asks for that.",
+            form::undo,
+        ),
     ],
     required: &["id", "uses"],
-    later: &["approval", "undo", "concurrency", "priority", "cost", "reads", "workspace"],
+    later: &["approval", "concurrency", "priority", "cost", "reads", "workspace"],
 };
 
 /// A step's `timeout`.
@@ -208,5 +215,47 @@ pub(super) const CHECK: Shape = Shape {
         field("with", "Its input; texts may hold templates, `${{ }}`.", form::any_object),
     ],
     required: &["uses", "with"],
+    later: &[],
+};
+
+/// A step's `undo`.
+pub(super) const UNDO: Shape = Shape {
+    what: "an undo",
+    fields: &[
+        field("uses", "The handler that undoes an effect of the step.", form::handler),
+        field("queue", "Where it waits for a worker; by default where its step does.", form::name),
+        field(
+            "with",
+            "Its input; templates may name the step itself, those upstream of it, and `effect`: \
+             `effect.receipt`, `effect.key`, `effect.name`, `effect.generation`.",
+            form::any_object,
+        ),
+        field("timeout", "How long it may take, within the 10 minutes of a stop.", form::timeout),
+        field(
+            "retry",
+            "How often and when it is tried again; at most 3 attempts.",
+            form::retry_undo,
+        ),
+        field("effect", "What it changes outside, and what may be repeated.", form::effect),
+    ],
+    required: &["uses", "with"],
+    later: &[],
+};
+
+/// An undo's `retry`.
+pub(super) const RETRY_UNDO: Shape = Shape {
+    what: RETRY.what,
+    fields: &[
+        field("max_attempts", "Attempts, the first included; by default 3.", form::attempts_undo),
+        field("backoff", "The wait after the first attempt; by default `1s`.", form::span),
+        field("factor", "What each further wait is multiplied by; by default 2.", form::factor),
+        field(
+            "max_backoff",
+            "The longest wait; by default `1m`, or `backoff` if that is longer.",
+            form::span,
+        ),
+        field("max_elapsed", "No retry starts later than this after the first ready.", form::span),
+    ],
+    required: &[],
     later: &[],
 };

@@ -26,6 +26,8 @@ use crate::ids::{Kind, Principal, check_name};
 pub const STEPS_MAX: usize = 10_000;
 /// `finally` steps of a task: one commit opens them all.
 pub const FINALLY_MAX: usize = 100;
+/// Principals of one list of a plan: each is an index entry, and more are a group.
+pub const PEOPLE_MAX: usize = 32;
 /// Labels of a task: each is an index entry.
 pub const LABELS_MAX: usize = 32;
 
@@ -110,6 +112,7 @@ fn plan(fields: &Fields<'_>, faults: &mut Faults) -> Plan {
         owner: fields.read("owner", faults, values::principal),
         viewers: principals(fields, "viewers", faults),
         operators: principals(fields, "operators", faults),
+        approvers: principals(fields, "approvers", faults),
         labels: labels(fields, faults),
         idempotency_key: fields.read("idempotency_key", faults, values::idempotency_key),
         artifacts: artifacts.into_iter().map(|(_, entry)| entry).collect(),
@@ -146,6 +149,10 @@ fn input(value: &Value) -> Result<Value, String> {
 
 fn principals(fields: &Fields<'_>, name: &str, faults: &mut Faults) -> Vec<Principal> {
     let list = fields.list(name, "principals", faults, values::principal);
+    if list.len() > PEOPLE_MAX {
+        let message = format!("expected at most {PEOPLE_MAX} principals, found {}", list.len());
+        faults.push(fields.at(name), message);
+    }
     list.into_iter().map(|(_, principal)| principal).collect()
 }
 

@@ -37,6 +37,10 @@ pub(super) fn check(steps: &[ReadStep], finally: &[ReadStep], faults: &mut Fault
     for (list, section) in [(List::Steps, steps), (List::Finally, finally)] {
         check_ids(list, section, &mut names, faults);
     }
+    for read in finally.iter().filter(|read| read.step.undo.is_some()) {
+        let message = "a `finally` step has no `undo`: it runs after what has landed is undone";
+        faults.push(join(&read.at, "undo"), message);
+    }
     for (list, section) in [(List::Steps, steps), (List::Finally, finally)] {
         check_needs(list, section, &names, faults);
         check_graph(

@@ -8,11 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::grammar::USES_LATER;
 use super::grammar::{
-    CHECK, DEADLINE, EFFECT, NOT_OF_TIMERS, PLAN, REDO, RETRY, STEP, Shape, TIMEOUT, TIMER,
+    CHECK, DEADLINE, EFFECT, NOT_OF_TIMERS, PLAN, REDO, RETRY, RETRY_UNDO, STEP, Shape, TIMEOUT,
+    TIMER, UNDO,
 };
 use super::read::{
     ARTIFACT_BYTES_MAX, ATTEMPTS_MAX, EXPRESSION_BYTES_MAX, GOAL_BYTES_MAX,
-    IDEMPOTENCY_KEY_BYTES_MAX, LABEL_BYTES_MAX, LABELS_MAX, STEPS_MAX, WORDS_BYTES_MAX,
+    IDEMPOTENCY_KEY_BYTES_MAX, LABEL_BYTES_MAX, LABELS_MAX, PEOPLE_MAX, STEPS_MAX, WORDS_BYTES_MAX,
 };
 use crate::ids::{Principal, StepId};
 use crate::record::EffectClass;
@@ -92,10 +93,6 @@ fn step() -> Value {
     step
 }
 
-fn list(items: Value) -> Value {
-    json!({ "type": "array", "items": items })
-}
-
 /// Takes the pattern from the type that checks the text.
 fn pattern_of<T: JsonSchema>() -> Value {
     let schema = T::json_schema(&mut SchemaGenerator::default());
@@ -111,7 +108,7 @@ pub(super) fn principal() -> Value {
 }
 
 pub(super) fn principals() -> Value {
-    list(principal())
+    json!({ "type": "array", "items": principal(), "maxItems": PEOPLE_MAX })
 }
 
 pub(super) fn text() -> Value {
@@ -280,4 +277,23 @@ pub(super) fn words() -> Value {
 
 pub(super) fn check() -> Value {
     object(&CHECK)
+}
+
+pub(super) fn undo() -> Value {
+    object(&UNDO)
+}
+
+pub(super) fn handler() -> Value {
+    let mut schema = name();
+    let known = json!({ "enum": USES_LATER.iter().chain(&["timer"]).collect::<Vec<_>>() });
+    extend(&mut schema, json!({ "not": known, "examples": ["exec", "http"] }));
+    schema
+}
+
+pub(super) fn retry_undo() -> Value {
+    object(&RETRY_UNDO)
+}
+
+pub(super) fn attempts_undo() -> Value {
+    json!({ "type": "integer", "minimum": 1, "maximum": super::UNDO_ATTEMPTS_MAX })
 }

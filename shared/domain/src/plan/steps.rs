@@ -6,9 +6,14 @@ use serde_json::{Map, Value};
 
 use super::faults::{Faults, found, join};
 use super::fields::Fields;
-use super::grammar::{CHECK, EFFECT, NOT_OF_TIMERS, REDO, RETRY, STEP, TIMEOUT, USES_LATER};
+use super::grammar::{
+    CHECK, EFFECT, NOT_OF_TIMERS, REDO, RETRY, RETRY_UNDO, STEP, Shape, TIMEOUT, UNDO, USES_LATER,
+};
 use super::values;
-use super::{CheckPlan, EffectPlan, OnFailure, Retry, StepPlan, Timeouts, Uses, timer};
+use super::{
+    CheckPlan, EffectPlan, OnFailure, Retry, StepPlan, Timeouts, UNDO_ATTEMPTS_MAX, UndoPlan, Uses,
+    timer,
+};
 use crate::ids::{HandlerName, Queue, StepId, check_name};
 use crate::record::EffectClass;
 use crate::time::Span;
@@ -46,7 +51,7 @@ pub(super) fn read_all(
 
 fn read(value: &Value, at: String, number: usize, faults: &mut Faults) -> ReadStep {
     let fields = Fields::open(value, at, &STEP, faults);
-    let id = fields.read("id", faults, |value| values::name(value, StepId::new));
+    let id = fields.read("id", faults, |value| values::name(value, StepId::chosen));
     let uses = fields.read("uses", faults, uses);
     let queue = fields.read("queue", faults, |value| values::name(value, Queue::new));
     let needs = needs(&fields, id.as_ref(), faults);
@@ -61,13 +66,14 @@ fn read(value: &Value, at: String, number: usize, faults: &mut Faults) -> ReadSt
         condition: fields.read("if", faults, values::expression),
         with,
         timeout: timeouts(&fields, faults),
-        retry: retry(&fields, faults),
+        retry: retry(&fields, &RETRY, ATTEMPTS_MAX, faults),
         artifact: fields.read("artifact", faults, values::artifact),
         checkpoint: fields.read("checkpoint", faults, |value| {
             values::name(value, |text| check_name(&text).map(|()| text))
         }),
         on_failure,
         effect: effect(&fields, faults),
+        undo: undo(&fields, faults),
     };
     let need_places = needs.into_iter().map(|(place, _)| place).collect();
     let has_artifact = fields.has("artifact");
@@ -97,7 +103,7 @@ fn uses(value: &Value) -> Result<Uses, String> {
 fn needs(fields: &Fields<'_>, id: Option<&StepId>, faults: &mut Faults) -> Vec<(usize, StepId)> {
     let mut seen = BTreeSet::new();
     let mut needs =
-        fields.list("needs", "step names", faults, |value| values::name(value, StepId::new));
+        fields.list("needs", "step names", faults, |value| values::name(value, StepId::chosen));
     needs.retain(|(place, need)| {
         let message = if Some(need) == id {
             format!("step `{need}` needs itself")
@@ -142,13 +148,13 @@ fn timeouts(step: &Fields<'_>, faults: &mut Faults) -> Timeouts {
 
 /// Reads the rules of retry. Of the two waits the one that is not given makes room for the
 /// other, so that `backoff: 5m` alone is right.
-fn retry(step: &Fields<'_>, faults: &mut Faults) -> Retry {
+fn retry(step: &Fields<'_>, shape: &Shape, most: u32, faults: &mut Faults) -> Retry {
     let usual = Retry::default();
     let Some(value) = step.value("retry") else {
         return usual;
     };
-    let fields = Fields::open(value, step.at("retry"), &RETRY, faults);
-    let attempts = |value: &Value| values::whole(value, 1..=ATTEMPTS_MAX);
+    let fields = Fields::open(value, step.at("retry"), shape, faults);
+    let attempts = |value: &Value| values::whole(value, 1..=most);
     let max_attempts = fields.read("max_attempts", faults, attempts);
     let factor = fields.read("factor", faults, values::factor);
     let backoff = fields.read("backoff", faults, values::span);
@@ -202,18 +208,50 @@ fn check(effect: &Fields<'_>, faults: &mut Faults) -> Option<CheckPlan> {
     let value = effect.value("check")?;
     let fields = Fields::open(value, effect.at("check"), &CHECK, faults);
     let uses = fields.read("uses", faults, |value| values::name(value, HandlerName::new));
+    let with = input(&fields, faults);
+    Some(CheckPlan { uses: uses?, with })
+}
+
+fn input(fields: &Fields<'_>, faults: &mut Faults) -> Value {
     let with = fields.read("with", faults, |value| match value.is_object() {
         true => Ok(value.clone()),
         false => Err(format!("expected a handler's input, an object, found {}", found(value))),
     });
-    Some(CheckPlan { uses: uses?, with: with.unwrap_or_else(|| Value::Object(Map::new())) })
+    with.unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+/// Reads what undoes the step's effects; a step without effects has nothing to undo.
+fn undo(step: &Fields<'_>, faults: &mut Faults) -> Option<UndoPlan> {
+    let value = step.value("undo")?;
+    let fields = Fields::open(value, step.at("undo"), &UNDO, faults);
+    let handler = fields.read("uses", faults, |value| match uses(value)? {
+        Uses::Handler(handler) => Ok(handler),
+        Uses::Timer => Err("expected a handler, found `timer`: waiting undoes nothing".to_owned()),
+    });
+    let class = step.value("effect").and_then(|effect| effect.get("class"));
+    if class.and_then(Value::as_str) == Some(EffectClass::None.as_str()) {
+        faults.push(fields.here(), "a step whose effect is `none` has nothing to undo".to_owned());
+    }
+    let plan = UndoPlan {
+        uses: handler.clone().unwrap_or_else(unreadable_handler),
+        queue: fields.read("queue", faults, |value| values::name(value, Queue::new)),
+        with: input(&fields, faults),
+        timeout: timeouts(&fields, faults),
+        retry: retry(&fields, &RETRY_UNDO, UNDO_ATTEMPTS_MAX, faults),
+        effect: effect(&fields, faults),
+    };
+    handler.map(|_| plan)
+}
+
+fn unreadable_handler() -> HandlerName {
+    HandlerName::new("unreadable").expect("letters make a name")
 }
 
 fn on_failure(step: &Fields<'_>, faults: &mut Faults) -> Option<OnFailure> {
     let value = step.value("on_failure")?;
     if value.is_object() {
         let fields = Fields::open(value, step.at("on_failure"), &REDO, faults);
-        let target = fields.read("redo", faults, |value| values::name(value, StepId::new));
+        let target = fields.read("redo", faults, |value| values::name(value, StepId::chosen));
         let max = fields.read("max", faults, |value| values::whole(value, 1..=ATTEMPTS_MAX));
         return target.map(|step| OnFailure::Redo { step, max: max.unwrap_or(1) });
     }

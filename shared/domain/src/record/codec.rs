@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    AttemptLog, Claim, Definition, Dependent, Effects, FORMAT, Gate, Header, Key, Meta, Outgoing,
-    Payload, RoundFailure, StepState,
+    AttemptLog, Claim, Definition, Dependent, Effects, FORMAT, Gate, Header, Key, Landing, Meta,
+    Outgoing, Owner, Payload, RoundFailure, StepState,
 };
 use crate::ids::StepId;
 use crate::outcome::Artifact;
@@ -18,6 +18,8 @@ pub enum Record {
     Gate(Gate),
     /// See [`Meta`].
     Meta(Box<Meta>),
+    /// See [`Owner`].
+    Owner(Owner),
     /// Names of steps.
     Names(Vec<StepId>),
     /// See [`Definition`].
@@ -40,6 +42,8 @@ pub enum Record {
     Log(AttemptLog),
     /// See [`Effects`].
     Effects(Effects),
+    /// See [`Landing`].
+    Landing(Landing),
     /// See [`Outgoing`].
     Outgoing(Outgoing),
 }
@@ -74,6 +78,7 @@ impl Record {
             Self::Header(record) => serde_json::to_writer(out, record),
             Self::Gate(record) => serde_json::to_writer(out, record),
             Self::Meta(record) => serde_json::to_writer(out, record),
+            Self::Owner(record) => serde_json::to_writer(out, record),
             Self::Names(record) => serde_json::to_writer(out, record),
             Self::Definition(record) => serde_json::to_writer(out, record),
             Self::Dependents(record) => serde_json::to_writer(out, record),
@@ -85,6 +90,7 @@ impl Record {
             Self::Failure(record) => serde_json::to_writer(out, record),
             Self::Log(record) => serde_json::to_writer(out, record),
             Self::Effects(record) => serde_json::to_writer(out, record),
+            Self::Landing(record) => serde_json::to_writer(out, record),
             Self::Outgoing(record) => serde_json::to_writer(out, record),
         };
         done.expect("records hold only what JSON can carry");
@@ -107,6 +113,7 @@ impl Record {
             Key::Header => serde_json::from_slice(json).map(Self::Header),
             Key::Gate => serde_json::from_slice(json).map(Self::Gate),
             Key::Meta => serde_json::from_slice(json).map(Self::Meta),
+            Key::Owner => serde_json::from_slice(json).map(Self::Owner),
             Key::Order(_) | Key::Roots(_) | Key::Needs(..) => {
                 serde_json::from_slice(json).map(Self::Names)
             }
@@ -124,6 +131,7 @@ impl Record {
             Key::Artifacts(_) => serde_json::from_slice(json).map(Self::Artifacts),
             Key::Failure(_) => serde_json::from_slice(json).map(Self::Failure),
             Key::Log(..) => serde_json::from_slice(json).map(Self::Log),
+            Key::Landing(_) => serde_json::from_slice(json).map(Self::Landing),
             Key::Outgoing(_) => serde_json::from_slice(json).map(Self::Outgoing),
         };
         decoded.map_err(|error| malformed(error.to_string()))

@@ -1,10 +1,12 @@
 //! What was submitted and never changes: the task, and each of its steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::EffectClass;
+use crate::ceiling::Ceiling;
 use crate::ids::{Kind, Principal, StepId};
 use crate::plan::{Deadline, StepPlan};
 use crate::time::{Span, Time};
@@ -20,7 +22,7 @@ pub struct Meta {
     /// Values that templates read as `input`.
     #[serde(default)]
     pub input: Value,
-    /// Who owns the task.
+    /// Who owned the task at first; who does now, [`Owner`] says.
     pub owner: Principal,
     /// Who submitted it.
     pub submitted_by: Principal,
@@ -30,6 +32,12 @@ pub struct Meta {
     /// Who may act on it besides the owner.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operators: Vec<Principal>,
+    /// Who decides its approvals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<Principal>,
+    /// What its submitter may not go beyond; steps that are added are held to it.
+    #[serde(default, skip_serializing_if = "Ceiling::is_open")]
+    pub ceiling: Ceiling,
     /// Names and values to filter by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -58,6 +66,29 @@ pub struct Meta {
     /// W3C trace context of the submission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+}
+
+/// Who owns a task now. A hand-over alone changes it. What lists are sorted and filtered by
+/// stands in it too, since its index entries follow from this record alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The owner.
+    pub owner: Principal,
+    /// Who submitted the task, and sees it whoever owns it.
+    pub submitted_by: Principal,
+    /// When the task was accepted.
+    pub created_at: Time,
+}
+
+impl Owner {
+    /// Gives the owner at birth.
+    pub fn first(meta: &Meta) -> Self {
+        Self {
+            owner: meta.owner.clone(),
+            submitted_by: meta.submitted_by.clone(),
+            created_at: meta.created_at,
+        }
+    }
 }
 
 /// A step that waits for another, as the other's definition names it.
@@ -96,7 +127,62 @@ pub struct Definition {
     /// With `redo`: each step of a new round and how many of its needs belong to the round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redo: Vec<(StepId, u32)>,
+    /// Of a run of an `undo`: what it undoes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo_of: Option<UndoOf>,
     /// True if `with` or `if` must be evaluated when the step becomes ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub templated: bool,
+    /// The classes of effects that its attempts may have; none: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effects_allowed: Option<BTreeSet<EffectClass>>,
+}
+
+/// What a run of an `undo` undoes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoOf {
+    /// The effect's number in the order of landing.
+    pub landing: u32,
+    /// The step whose effect it is.
+    pub step: StepId,
+    /// The effect's name.
+    pub name: String,
+    /// The generation that has landed.
+    pub generation: u32,
+    /// The round whose output is the receipt; none: it is a record of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_round: Option<u32>,
+}
+
+impl Definition {
+    /// Says when in its task's life the step runs.
+    pub fn part(&self) -> Part {
+        match (self.finally, &self.undo_of) {
+            (true, _) => Part::Finally,
+            (false, Some(_)) => Part::Undo,
+            (false, None) => Part::Main,
+        }
+    }
+}
+
+impl Meta {
+    /// Says when in the task's life a step runs, without its definition.
+    pub fn part(&self, step: &StepId) -> Part {
+        match (self.finally.contains(step), step.undone()) {
+            (true, _) => Part::Finally,
+            (false, Some(_)) => Part::Undo,
+            (false, None) => Part::Main,
+        }
+    }
+}
+
+/// When in its task's life a step runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// As a step of the plan.
+    Main,
+    /// To undo what a step of the plan has done.
+    Undo,
+    /// At every end.
+    Finally,
 }

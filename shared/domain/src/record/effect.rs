@@ -6,7 +6,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Principal, WorkerId};
+use super::is_zero;
+use crate::ids::{Principal, StepId, WorkerId};
 use crate::time::Time;
 
 /// Effects of one step over its whole life: they stand in one record, which each intent
@@ -151,12 +152,22 @@ pub struct Effect {
     pub send_before: Time,
     /// No check and no repeat before this: `send_before` and the longest time of the request.
     pub settled_by: Time,
+    /// True if an earlier attempt may have sent it too, under the same key: that this one has not
+    /// does not say that it has not happened.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
     /// Whom or what it touches, in the author's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// What it does, in the author's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub says: Option<String>,
+    /// True if it came to stand where it stands after the task was stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_stop: bool,
+    /// True if its intent was recorded after the task was stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub intended_after_stop: bool,
 }
 
 impl Effect {
@@ -173,10 +184,34 @@ impl Effect {
         }
     }
 
+    /// True if it was known not to have happened when the task was stopped.
+    pub(crate) fn was_closed(&self) -> bool {
+        matches!(self.standing, Standing::NotLanded { .. }) && !self.after_stop
+    }
+
     /// True once it is known to have happened.
     pub fn has_landed(&self) -> bool {
         matches!(self.standing, Standing::Landed { .. })
     }
+}
+
+/// An effect that has landed and can be undone. Its place in the order of landing is its number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Landing {
+    /// The step.
+    pub step: StepId,
+    /// The effect's name.
+    pub name: String,
+    /// The generation that has landed.
+    pub generation: u32,
+    /// When that became known.
+    pub at: Time,
+    /// The round whose output is the receipt; none: it is a record of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_round: Option<u32>,
+    /// The landing before it whose undo had not begun when this one came; 0: none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub below: u32,
 }
 
 /// All effects of a step, by name.

@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LIST_CHUNK, is_zero, is_zero_u64};
-use crate::hold::Hold;
+use super::{LIST_CHUNK, Part, is_zero, is_zero_u64};
+use crate::hold::{Hold, HoldReason};
 use crate::ids::Principal;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// The states of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -103,6 +103,11 @@ pub enum Phase {
         /// How it will end.
         ending: Ending,
     },
+    /// What has landed is being undone, the last first, one after the other, in a new epoch.
+    Undoing {
+        /// When the allowance for it is spent; a person's answer begins it anew.
+        until: Time,
+    },
     /// Its `finally` steps are being worked through, in a new epoch.
     Finally {
         /// How it will end.
@@ -115,6 +120,29 @@ pub enum Phase {
         /// When.
         at: Time,
     },
+}
+
+impl Phase {
+    /// True if steps of this part may start and move.
+    pub fn wants(&self, part: Part) -> bool {
+        match self {
+            Self::Main => part == Part::Main,
+            Self::Undoing { .. } => part == Part::Undo,
+            Self::Finally { .. } => part == Part::Finally,
+            Self::Closing { .. } | Self::Ended { .. } => false,
+        }
+    }
+
+    /// True if the task's life has gone past this part: what has not settled of it never will.
+    pub fn is_past(&self, part: Part) -> bool {
+        match self {
+            Self::Main => false,
+            Self::Closing { .. } | Self::Undoing { .. } | Self::Finally { .. } => {
+                part == Part::Main
+            }
+            Self::Ended { .. } => true,
+        }
+    }
 }
 
 /// The small record that every logged commit guards: counts, never lists.
@@ -153,6 +181,9 @@ pub struct Header {
     /// Holds of the task itself (they stand in the gate).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub task_holds: u32,
+    /// True while the task is paused: its deadline does not strike.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// Settled steps by how they settled.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub succeeded: u32,
@@ -177,6 +208,20 @@ pub struct Header {
     /// Effects that keep the task from completing: in flight, or nobody knows.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub effects_owed: u32,
+    /// Effects that have happened and whose step has an `undo`: each has a landing record,
+    /// numbered from 1 in the order of landing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub landings: u32,
+    /// The last landing whose undo has not begun; 0: there is none. The others follow it, each
+    /// named by the one above it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub undo_top: u32,
+    /// Runs of an `undo` that were added.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub undos: u32,
+    /// Runs of an `undo` that are not settled: at most one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub undo_open: u32,
     /// The last round that `redo` has opened; the first is 1.
     pub round: u32,
     /// Chunks of step names there are.
@@ -228,6 +273,7 @@ impl Header {
             waiting: 0,
             blocked: 0,
             task_holds: 0,
+            paused: false,
             succeeded: 0,
             failed: 0,
             skipped: 0,
@@ -236,6 +282,10 @@ impl Header {
             effects: 0,
             effects_landed: 0,
             effects_owed: 0,
+            landings: 0,
+            undo_top: 0,
+            undos: 0,
+            undo_open: 0,
             round: 1,
             order_chunks: (steps + finally_open).div_ceil(LIST_CHUNK as u32),
             roots_from: None,
@@ -257,6 +307,7 @@ impl Header {
             Phase::Ended { ending: Ending::Failed, .. } => return TaskState::Failed,
             Phase::Ended { ending: Ending::Cancelled, .. } => return TaskState::Cancelled,
             Phase::Closing { ending: Ending::Cancelled }
+            | Phase::Undoing { .. }
             | Phase::Finally { ending: Ending::Cancelled } => return TaskState::Cancelling,
             Phase::Main | Phase::Closing { .. } | Phase::Finally { .. } => {}
         }
@@ -276,6 +327,47 @@ impl Header {
     }
 }
 
+/// What a stop does to attempts that run and to effects that have landed; a later one is
+/// stronger.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum StopMode {
+    /// Nothing new starts; attempts that run may finish, and their results count.
+    Drain,
+    /// Nothing new starts, nothing more is sent; attempts that run are told to end.
+    #[default]
+    Halt,
+    /// As `halt`; then what has landed is undone, the last first.
+    Undo,
+}
+
+impl StopMode {
+    /// All modes, the mildest first.
+    pub const ALL: [Self; 3] = [Self::Drain, Self::Halt, Self::Undo];
+
+    /// Gives the word used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Halt => "halt",
+            Self::Undo => "undo",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == text)
+    }
+}
+
+impl fmt::Display for StopMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// A stop, once it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
@@ -286,6 +378,18 @@ pub struct Stop {
     /// Why, in the asker's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The strongest mode that was asked for while attempts still ran.
+    #[serde(default)]
+    pub mode: StopMode,
+    /// Digest of the stop plan that it was asked for by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_sha256: Option<String>,
+    /// Holds of the task itself that ended with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lapsed: Vec<Hold>,
+    /// The deadline that ended with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_at: Option<Time>,
 }
 
 /// What claims and births guard; ordinary progress never writes it. Absent: epoch 1, open.
@@ -305,10 +409,47 @@ pub struct Gate {
     /// When the last of them ended; queue times count from then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_at: Option<Time>,
+    /// While the task is paused: since when its clocks stand still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_at: Option<Time>,
+    /// How long its clocks have stood still in pauses that are over, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero_u64")]
+    pub paused_ms: u64,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { epoch: 1, closed: false, stop: None, holds: Vec::new(), released_at: None }
+        Self {
+            epoch: 1,
+            closed: false,
+            stop: None,
+            holds: Vec::new(),
+            released_at: None,
+            paused_at: None,
+            paused_ms: 0,
+        }
+    }
+}
+
+impl Gate {
+    /// Gives how long the task's clocks have stood still up to now, in milliseconds.
+    pub fn stood_still_ms(&self, now: Time) -> u64 {
+        let still = self.paused_at.map_or(0, |since| now.since(since).0);
+        self.paused_ms.saturating_add(still)
+    }
+
+    /// Lets the clocks run on if no pause is left.
+    pub fn thaw(&mut self, now: Time) -> Option<Span> {
+        let paused = self.holds.iter().any(|hold| hold.reason == HoldReason::Paused);
+        let still = self.paused_at.filter(|_| !paused).map(|since| now.since(since))?;
+        self.paused_at = None;
+        self.paused_ms = self.paused_ms.saturating_add(still.0);
+        Some(still)
+    }
+
+    /// True if attempts of the plan's steps are to end: unless a stop lets them finish.
+    pub fn ends_attempts(&self) -> bool {
+        let drains = self.stop.as_ref().is_some_and(|stop| stop.mode == StopMode::Drain);
+        self.closed && !drains
     }
 }

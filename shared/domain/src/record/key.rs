@@ -13,6 +13,8 @@ pub enum Key {
     Ahead,
     /// What was submitted and never changes.
     Meta,
+    /// Who owns the task now.
+    Owner,
     /// One chunk of the step names in plan order.
     Order(u32),
     /// One chunk of the names of steps without needs, in plan order.
@@ -46,6 +48,8 @@ pub enum Key {
     Request(StepId, String, u32),
     /// What the outside world answered to an effect: step, name, generation.
     Receipt(StepId, String, u32),
+    /// An effect that has landed and can be undone, by its number in the order of landing.
+    Landing(u32),
     /// A message that a commit promised to send, by its id within the task: text without `|`.
     Outgoing(String),
 }
@@ -65,10 +69,12 @@ impl Key {
             | Self::Failure(_)
             | Self::Check(..)
             | Self::Request(..)
-            | Self::Receipt(..) => true,
+            | Self::Receipt(..)
+            | Self::Landing(_) => true,
             Self::Header
             | Self::Gate
             | Self::Ahead
+            | Self::Owner
             | Self::Step(_)
             | Self::Claim(_)
             | Self::Artifacts(_)
@@ -90,6 +96,7 @@ impl Key {
             Self::Gate => "gate".to_owned(),
             Self::Ahead => "ahead".to_owned(),
             Self::Meta => "meta".to_owned(),
+            Self::Owner => "owner".to_owned(),
             Self::Order(chunk) => format!("order/{chunk}"),
             Self::Roots(chunk) => format!("roots/{chunk}"),
             Self::Definition(step) => format!("def/{step}"),
@@ -108,6 +115,7 @@ impl Key {
             Self::Receipt(step, name, generation) => {
                 format!("receipt/{step}/{name}/{generation}")
             }
+            Self::Landing(number) => format!("landing/{number}"),
             Self::Outgoing(id) => format!("outgoing/{id}"),
         }
     }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{is_zero, is_zero_u64};
+use super::{Gate, is_zero, is_zero_u64};
 use crate::hold::Hold;
 use crate::ids::{Queue, WorkerId};
 use crate::outcome::FailureClass;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// What a step is doing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,6 +90,9 @@ pub struct LastAttempt {
     /// True once its worker told a result all the same, after the attempt was taken from it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
+    /// True if it ran when the task was stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_stop: bool,
 }
 
 /// How a step settled in an earlier round.
@@ -130,6 +133,14 @@ pub struct StepState {
     /// When all its attempts must have ended (`timeout.total`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub give_up_at: Option<Time>,
+    /// How long its task had been paused before it was first ready, in milliseconds: each pause
+    /// since then gives it as much longer.
+    #[serde(default, skip_serializing_if = "is_zero_u64")]
+    pub paused_ms: u64,
+    /// When its clock is looked at next, if that is later than it would strike: it struck while
+    /// the task was paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look_at: Option<Time>,
     /// While it is ready: when a worker must have started it (`timeout.queue`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_by: Option<Time>,
@@ -152,6 +163,9 @@ pub struct StepState {
     /// Rounds that this step's failures have opened.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub redone: u32,
+    /// True if it came to be open only after the task was stopped: it never starts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_stop: bool,
     /// True if a resolution record exists for this round.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resolved: bool,
@@ -188,6 +202,8 @@ impl StepState {
             charged: 0,
             first_ready_at: None,
             give_up_at: None,
+            paused_ms: 0,
+            look_at: None,
             start_by: None,
             details: None,
             told: false,
@@ -195,6 +211,7 @@ impl StepState {
             added_open: 0,
             telling: None,
             redone: 0,
+            after_stop: false,
             resolved: false,
             failure: None,
             last: None,
@@ -203,6 +220,12 @@ impl StepState {
             effects: 0,
             effects_owed: 0,
         }
+    }
+
+    /// Gives when all its attempts must have ended, pauses of the task since then included.
+    pub fn gives_up_at(&self, gate: &Gate, now: Time) -> Option<Time> {
+        let still = gate.stood_still_ms(now).saturating_sub(self.paused_ms);
+        self.give_up_at.map(|at| at.after(Span(still)))
     }
 
     /// Gives the status and the round that expressions read: those in which it last settled, or

@@ -200,6 +200,19 @@ fn a_claim_of_a_silent_handler_dies_though_its_worker_renews_it() {
 }
 
 #[test]
+fn a_renewal_is_seen_though_the_clock_stands_still() {
+    let mut world = given(vec![step("a", &[])]);
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    for _ in 0..3 {
+        let (before, entries) = (claim(&mut world, "a").expires_at, world.store.members(EXPIRIES));
+        assert_eq!(world.renew(0, &at, None), Ok(true));
+        assert!(claim(&mut world, "a").expires_at > before);
+        assert_ne!(world.store.members(EXPIRIES), entries, "whoever watches the entry sees it");
+    }
+}
+
+#[test]
 fn an_attempt_whose_worker_does_not_end_it_at_its_time_is_a_timeout() {
     let mut world = given(vec![step("a", &[])]);
     assert_eq!(world.claim(0, "a", "w1"), Ok(true));
@@ -319,4 +332,53 @@ fn each_class_of_failure_after_a_stop_is_a_cancelled_attempt() {
         world.drive();
         assert_eq!(world.header().state, TaskState::Cancelled);
     }
+}
+
+fn stop_attempt(world: &mut World, step: &str, attempt: u32) -> Result<bool, Refusal> {
+    let reason = Some("it hangs".to_owned());
+    world.run(1, Command::StopAttempt { step: id(step), attempt, reason })
+}
+
+fn why(said: Result<bool, Refusal>) -> String {
+    match said {
+        Err(Refusal::NotStoppable { why, .. }) => why,
+        other => panic!("expected a refusal, found {other:?}"),
+    }
+}
+
+#[test]
+fn a_stopped_attempt_is_not_charged_and_the_next_may_start_at_once() {
+    let retry = Retry { max_attempts: 1, ..Retry::default() };
+    let mut world = given(vec![StepPlan { retry, ..timed("a") }]);
+    assert_eq!(why(stop_attempt(&mut world, "a", 1)), "it has not started");
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    assert_eq!(stop_attempt(&mut world, "a", 1), Ok(true));
+    assert_eq!(stop_attempt(&mut world, "a", 1), Ok(false), "twice is once");
+    let now = state(&mut world, "a");
+    assert_eq!((world.word("a"), now.attempt, now.charged), ("ready", 2, 0));
+    let late = world.complete(0, at, failure(FailureClass::Retryable));
+    assert!(late.is_ok(), "a late outcome is noted: {late:?}");
+
+    assert_eq!(world.claim(0, "a", "w2"), Ok(true));
+    assert_eq!(why(stop_attempt(&mut world, "a", 1)), "attempt 2 runs now");
+    let at = world.attempt_of("a");
+    assert_eq!(world.complete(0, at, success(Vec::new())), Ok(true));
+    let settled = stop_attempt(&mut world, "a", 2);
+    assert!(
+        matches!(settled, Err(Refusal::Ended(_) | Refusal::NotStoppable { .. })),
+        "{settled:?}"
+    );
+    let unknown = stop_attempt(&mut world, "nobody", 1);
+    assert!(matches!(unknown, Err(Refusal::NoStep(_) | Refusal::Ended(_))), "{unknown:?}");
+}
+
+#[test]
+fn a_stopped_attempt_of_a_task_that_ends_is_not_followed_by_another() {
+    let mut world = given(vec![timed("a")]);
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    assert_eq!(world.stop(), Ok(true));
+    assert_eq!(stop_attempt(&mut world, "a", 1), Ok(true));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Cancelled);
 }

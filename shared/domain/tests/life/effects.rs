@@ -1,15 +1,16 @@
 //! Lives of tasks that change the outside world: sent once, or said to be uncertain.
 
-use crate::model::fair::{failure, success};
+use crate::model::fair::{failure, speaker, success};
 use crate::model::plans::{effect, id, plan, redo, step, submission};
 use crate::model::world::{World, draw};
-use standfast_domain::decide::Command;
+use standfast_domain::decide::{Command, TimerKind};
 use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
 use standfast_domain::outcome::{EffectEnd, Failure, FailureClass, Outcome};
 use standfast_domain::plan::{Retry, StepPlan};
 use standfast_domain::record::{EffectClass, NotLanded, Standing, TaskState};
 use standfast_domain::refusal::Refusal;
+use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
 
 const MAIN: &str = "main";
@@ -228,6 +229,17 @@ fn an_attempt_handed_back_while_it_sends_is_not_started_again() {
 }
 
 #[test]
+fn an_attempt_stopped_while_it_sends_is_uncertain_and_a_late_receipt_is_taken() {
+    let mut world = given(EffectClass::Irreversible);
+    let at = sending(&mut world, EffectClass::Irreversible);
+    let (step, attempt) = (at.step.clone(), at.attempt);
+    let stop = Command::StopAttempt { step, attempt, reason: None };
+    assert_eq!(world.run(0, stop.clone()), Ok(true));
+    assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+    assert_eq!(world.run(1, stop), Ok(false), "twice is once");
+}
+
+#[test]
 fn an_idempotent_effect_is_sent_again_and_lands_once() {
     let mut world = given(EffectClass::Idempotent);
     world.claim(0, "pay", "w1").expect("it is ready");
@@ -247,7 +259,7 @@ fn a_checkable_effect_is_asked_about_before_it_is_sent_again() {
     fall_silent(&mut world, &at);
     assert_eq!(world.word("pay"), "retrying");
     world.pass(60);
-    world.fire(Some("pay"), standfast_domain::decide::TimerKind::Retry).expect("it is due");
+    world.fire(Some("pay"), TimerKind::Retry).expect("it is due");
     world.claim(0, "pay", "w2").expect("it is ready");
     let again = world.attempt_of("pay");
     assert_eq!(world.intend(0, &again, MAIN, EffectClass::Checkable), Ok(false), "check first");
@@ -259,12 +271,64 @@ fn a_checkable_effect_is_asked_about_before_it_is_sent_again() {
 }
 
 #[test]
+fn who_has_sent_nothing_says_nothing_of_an_earlier_request() {
+    let mut world = given(EffectClass::Checkable);
+    let at = sending(&mut world, EffectClass::Checkable);
+    fall_silent(&mut world, &at);
+    world.pass(60);
+    world.fire(Some("pay"), TimerKind::Retry).expect("it is due");
+    world.claim(0, "pay", "w2").expect("it is ready");
+    let again = world.attempt_of("pay");
+    for how in [NotLanded::NotSent, NotLanded::Refused] {
+        let said = world.run(0, Command::RetractEffect { by: speaker(&again, MAIN), how });
+        assert!(matches!(said, Err(Refusal::Effect { .. })), "{how:?}: {said:?}");
+    }
+    assert!(matches!(standing(&mut world), Standing::Uncertain { .. }));
+    world.drive();
+}
+
+#[test]
+fn a_repeat_that_was_not_sent_leaves_the_first_request_in_doubt() {
+    let mut world = given(EffectClass::None);
+    world.claim(0, "pay", "w1").expect("it is ready");
+    let at = world.attempt_of("pay");
+    assert_eq!(world.intend(0, &at, "mail", EffectClass::Idempotent), Ok(true));
+    fall_silent(&mut world, &at);
+    world.pass(60);
+    world.fire(Some("pay"), TimerKind::Retry).expect("it is due");
+    world.claim(0, "pay", "w2").expect("it is ready");
+    let again = world.attempt_of("pay");
+    assert_eq!(world.intend(0, &again, "mail", EffectClass::Idempotent), Ok(true), "once more");
+    let how = NotLanded::NotSent;
+    let said = world.run(0, Command::RetractEffect { by: speaker(&again, "mail"), how });
+    assert!(matches!(said, Err(Refusal::Effect { .. })), "{said:?}");
+    assert!(world.effect("pay", "mail").is_some_and(|effect| effect.is_open()));
+    world.drive();
+}
+
+#[test]
 fn a_checkable_effect_without_attempts_left_needs_a_person() {
     let pay = effect(EffectClass::Checkable, step("pay", &[]));
     let mut world = World::new(submission(plan(vec![pay], Vec::new())), 0, 250);
     let at = sending(&mut world, EffectClass::Checkable);
     fall_silent(&mut world, &at);
     assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+    world.drive();
+}
+
+#[test]
+fn a_checkable_effect_whose_step_has_no_time_left_needs_a_person() {
+    let mut pay = StepPlan { retry: tries(5), ..step("pay", &[]) };
+    pay.timeout.total = Some(Span::from_secs(50));
+    let pay = effect(EffectClass::Checkable, pay);
+    let mut world = World::new(submission(plan(vec![step("first", &[])], vec![pay])), 0, 250);
+    world.work("first", success(Vec::new()));
+    let at = sending(&mut world, EffectClass::Checkable);
+    fall_silent(&mut world, &at);
+    world.fire(Some("pay"), TimerKind::GiveUp).expect("it is due");
+    assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
+    assert_eq!(world.answer(Some("pay"), Answer::Happened), Ok(true));
+    assert_eq!((world.header().effects_owed, world.word("pay")), (0, "ready"));
     world.drive();
 }
 

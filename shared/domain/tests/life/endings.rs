@@ -52,10 +52,12 @@ fn a_pause_by_a_step_and_one_by_the_deadline_are_ended_each_by_its_own_answer() 
     };
     for at_step in [true, false] {
         let mut world = World::new(submitted.clone(), 0, ROOM);
-        world.work("a", broken());
+        assert_eq!(world.claim(0, "a", "w1"), Ok(true));
         world.pass(6);
         assert_eq!(world.fire(None, TimerKind::Deadline), Ok(true));
-        assert_eq!(held_by(&mut world), [Some(id("a")), None]);
+        let at = world.attempt_of("a");
+        assert_eq!(world.complete(0, at, broken()), Ok(true));
+        assert_eq!(held_by(&mut world), [None, Some(id("a"))]);
         let answered = at_step.then_some("a");
         assert_eq!(world.answer(answered, Answer::Retry), Ok(true));
         assert_eq!(held_by(&mut world), [(!at_step).then(|| id("a"))]);
@@ -220,7 +222,7 @@ fn a_task_does_not_end_over_a_claim_that_its_process_has_not_heard_of() {
     let at = world.attempt_of("a");
     assert_eq!(world.run(0, Command::HandBack { at, why: String::new() }), Ok(true));
     assert_eq!(world.claim(1, "a", "w2"), Ok(true)); // process 0 knows that there is none
-    assert_eq!(world.run(0, Command::Stop { reason: None }), Ok(true));
+    assert_eq!(world.stop(), Ok(true));
     world.settle(0);
     assert_eq!(world.header().state, TaskState::Cancelling);
     world.drive();

@@ -4,6 +4,10 @@
 mod attempts;
 mod effects;
 mod endings;
+mod hand_over;
 mod model;
+mod pauses;
 mod properties;
 mod scenarios;
+mod stop_plans;
+mod stops;

@@ -6,11 +6,13 @@ use crate::model::world::World;
 use proptest::prelude::*;
 use standfast_domain::decide::{Addition, Command, Submission, TimerKind};
 use standfast_domain::hold::Answer;
-use standfast_domain::ids::StepId;
+use standfast_domain::ids::{Principal, StepId};
 use standfast_domain::index::{TIMERS, TimerEntry, WORK};
 use standfast_domain::outcome::{FailureClass, Outcome};
 use standfast_domain::plan::StepPlan;
-use standfast_domain::record::{EffectClass, Key, MAIN_EFFECT, NotLanded, Payload, Record};
+use standfast_domain::record::{
+    EffectClass, Key, MAIN_EFFECT, NotLanded, Payload, Record, StopMode,
+};
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
 
@@ -26,7 +28,7 @@ struct Deed {
 
 fn deed() -> impl Strategy<Value = Deed> {
     let then = prop_oneof![8 => Just(Vec::new()), 1 => prop::collection::vec(draw(), 1..4)];
-    (0..48u8, 0..2usize, any::<u8>(), any::<u8>(), then)
+    (0..49u8, 0..2usize, any::<u8>(), any::<u8>(), then)
         .prop_map(|(kind, process, which, how, then)| Deed { kind, process, which, how, then })
 }
 
@@ -85,6 +87,10 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
             details: None,
             alive: false,
         },
+        23 if deed.how.is_multiple_of(2) => {
+            let at = pick(&past.attempts, deed.which)?;
+            Command::StopAttempt { step: at.step, attempt: at.attempt, reason: None }
+        }
         23 => Command::HandBack { at: pick(&running, deed.which)?, why: "draining".to_owned() },
         24 => completion(past, deed, pick(&past.attempts, deed.which)?),
         25 => pick(&past.outcomes, deed.which)?.1,
@@ -136,10 +142,29 @@ fn command(world: &mut World, past: &mut Past, deed: &Deed) -> Option<Command> {
             let answer = answers[usize::from(deed.how % 4)];
             answered(Some(pick(&held, deed.which)?.0), answer)
         }
-        38 if deed.how.is_multiple_of(8) => Command::Stop { reason: None },
+        48 => handed_over(deed),
+        38 if deed.how % 4 < 3 => steered(deed),
         38 => Command::HandBack { at: pick(&past.attempts, deed.which)?, why: String::new() },
         _ => claim_command(&format!("s{}", deed.which % 12), worker),
     })
+}
+
+fn handed_over(deed: &Deed) -> Command {
+    let name = |n: u8| ["user:local", "user:ben"][usize::from(n % 2)];
+    let who = |n| Principal::new(name(n)).expect("a principal");
+    Command::HandOver { from: who(deed.which), to: who(deed.how), reason: None }
+}
+
+fn steered(deed: &Deed) -> Command {
+    let reason = None;
+    match deed.how % 4 {
+        0 => {
+            let mode = StopMode::ALL[usize::from(deed.which) % StopMode::ALL.len()];
+            Command::Stop { reason, mode }
+        }
+        1 => Command::Pause { reason },
+        _ => Command::Resume { reason },
+    }
 }
 
 fn answered(step: Option<StepId>, answer: Answer) -> Command {

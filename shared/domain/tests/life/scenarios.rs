@@ -477,7 +477,7 @@ fn a_claim_on_records_from_before_a_stop_is_refused() {
     assert_eq!(world.claim(1, "a", "w1"), Ok(true));
     let at = world.attempt_of("a");
     assert_eq!(world.run(1, Command::HandBack { at, why: String::new() }), Ok(true));
-    assert_eq!(world.run(0, Command::Stop { reason: None }), Ok(true));
+    assert_eq!(world.stop(), Ok(true));
     // Process 1 knows all that a claim needs, from before the stop.
     let said = world.claim(1, "a", "w1");
     assert!(matches!(said, Err(Refusal::NotClaimable { .. })), "{said:?}");

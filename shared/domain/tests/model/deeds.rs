@@ -5,7 +5,9 @@ use standfast_domain::hold::Answer;
 use standfast_domain::ids::{StepId, WorkerId};
 use standfast_domain::index::{TIMERS, TimerEntry, WORK, parse_ready_member};
 use standfast_domain::outcome::{EffectEnd, Failure, Outcome, Success};
-use standfast_domain::record::{Claim, Key, NotLanded, Payload, Phase, Record, Status};
+use standfast_domain::record::{
+    Claim, Key, NotLanded, Part, Payload, Phase, Record, Status, StopMode,
+};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{Span, Time};
 use standfast_domain::view::{Attempt, View};
@@ -60,7 +62,13 @@ pub enum Deed {
     /// A person answers a hold.
     Answer { step: Option<StepId>, answer: Answer },
     /// A person stops the task.
-    Stop,
+    Stop(StopMode),
+    /// A person stops one attempt.
+    StopAttempt { step: StepId, attempt: u32 },
+    /// A person pauses the task.
+    Pause,
+    /// A person ends the pause.
+    Resume,
 }
 
 impl Setting {
@@ -98,7 +106,18 @@ impl Setting {
             answers(state, deeds);
         }
         if state.left.stops > 0 && !state.header().state.is_final() {
-            deeds.push(Deed::Stop);
+            deeds.extend(self.modes.iter().map(|mode| Deed::Stop(*mode)));
+        }
+        if state.left.pauses > 0 && state.header().phase == Phase::Main {
+            deeds.push(Deed::Pause);
+        }
+        if state.header().paused && self.bounds.pauses > 0 {
+            deeds.push(Deed::Resume);
+        }
+        if state.left.attempt_stops > 0 {
+            let stop = |(step, claim): (&StepId, &Claim)| (step.clone(), claim.attempt);
+            let running = state.claims().map(stop);
+            deeds.extend(running.map(|(step, attempt)| Deed::StopAttempt { step, attempt }));
         }
     }
 
@@ -182,22 +201,44 @@ impl Setting {
             Deed::Expire(step) => self.expire(&mut next, step),
             Deed::Fire { step, kind } => self.fire(&mut next, step.as_ref(), *kind),
             Deed::Sweep { process, member } => self.sweep(&mut next, *process, member),
+            Deed::Answer { .. }
+            | Deed::Stop(_)
+            | Deed::StopAttempt { .. }
+            | Deed::Pause
+            | Deed::Resume => {
+                self.speak(&mut next, deed);
+            }
+        }
+        next
+    }
+
+    /// A person says something; it may come too late.
+    fn speak(&self, next: &mut State, deed: &Deed) {
+        let command = match deed {
             Deed::Answer { step, answer } => {
                 next.left.answers -= 1;
                 let (step, answer) = (step.clone(), *answer);
                 if let (Some(step), Answer::NotHappened) = (&step, answer) {
-                    next.now = next.now.max(effects::settled_by(&next, step)); // it is waited for
+                    next.now = next.now.max(effects::settled_by(next, step)); // it is waited for
                 }
                 let (note, effect, receipt) = (None, None, None);
-                let command = Command::Answer { step, answer, note, effect, receipt };
-                let _ = self.execute(&mut next, PERSON, &command); // it may have ended meanwhile
+                Command::Answer { step, answer, note, effect, receipt }
             }
-            Deed::Stop => {
+            Deed::StopAttempt { step, attempt } => {
+                next.left.attempt_stops -= 1;
+                Command::StopAttempt { step: step.clone(), attempt: *attempt, reason: None }
+            }
+            Deed::Stop(mode) => {
                 next.left.stops -= 1;
-                let _ = self.execute(&mut next, PERSON, &Command::Stop { reason: None });
+                Command::Stop { reason: None, mode: *mode }
             }
-        }
-        next
+            Deed::Pause => {
+                next.left.pauses -= 1;
+                Command::Pause { reason: None }
+            }
+            _ => Command::Resume { reason: None },
+        };
+        let _ = self.execute(next, PERSON, &command);
     }
 
     fn claim(&self, next: &mut State, worker: usize, message: &Message) {
@@ -323,7 +364,17 @@ pub fn name(worker: usize) -> WorkerId {
 /// Lists the timers that a task still has, but the one of its removal.
 pub fn timers(state: &State) -> impl Iterator<Item = TimerEntry> {
     let timers = state.members(TIMERS).filter_map(|member| TimerEntry::parse(member));
-    timers.filter(|timer| timer.kind != TimerKind::Remove)
+    timers.filter(|timer| timer.kind != TimerKind::Remove && !is_looked_at(state, timer))
+}
+
+/// True for a clock that has struck in the pause that lasts: it is looked at again and again,
+/// and nothing comes of that before the pause ends.
+fn is_looked_at(state: &State, timer: &TimerEntry) -> bool {
+    let step = timer.step.clone().filter(|_| state.header().paused);
+    match step.and_then(|step| state.get(&Key::Step(step))) {
+        Some(Record::Step(own)) => own.look_at.is_some(),
+        _ => false,
+    }
 }
 
 /// Lists ready steps that no message under way speaks of.
@@ -365,10 +416,11 @@ fn answers(state: &State, deeds: &mut Vec<Deed>) {
         deeds.extend(each.map(|answer| Deed::Answer { step: None, answer: *answer }));
     }
     effects::answers(state, deeds);
-    if state.header().phase != Phase::Main {
-        return;
-    }
     for (step, status) in state.statuses() {
+        let part = if step.undone().is_some() { Part::Undo } else { Part::Main };
+        if !state.header().phase.wants(part) {
+            continue;
+        }
         if let Status::Held { hold } = status {
             let of_effect = |answer: &&Answer| {
                 matches!(answer, Answer::Happened | Answer::NotHappened) // listed already

@@ -62,6 +62,11 @@ impl Setting {
     /// Gives the class of a step's effect.
     pub fn class(&self, step: &StepId) -> EffectClass {
         let plan = &self.submission.plan;
+        if let Some((of, _)) = step.undone() {
+            let mut undos = plan.steps.iter().filter(|own| own.id == of);
+            let effect = undos.find_map(|own| own.undo.as_ref()?.effect.as_ref());
+            return effect.map_or(EffectClass::None, |effect| effect.class);
+        }
         let own = plan.steps.iter().chain(&plan.finally).find(|own| own.id == *step);
         own.map_or(EffectClass::None, |own| own.effect_class())
     }

@@ -7,7 +7,7 @@
 use standfast_domain::ids::StepId;
 use standfast_domain::index::{TimerEntry, WORK};
 use standfast_domain::outcome::FailureClass;
-use standfast_domain::record::{Phase, TaskState};
+use standfast_domain::record::{Phase, Status, TaskState};
 
 use super::deeds::{Deed, timers, unsent};
 use super::effects::Stage;
@@ -73,7 +73,8 @@ fn patient(setting: &Setting, state: &State) -> Option<Deed> {
         return Some(fire(due));
     }
     let starts = |step: &StepId| match state.header().phase {
-        Phase::Main => state.gate().holds.is_empty() && !setting.is_finally(step),
+        Phase::Main => state.gate().holds.is_empty() && !setting.is_of_the_end(step),
+        Phase::Undoing { .. } => step.undone().is_some(),
         Phase::Finally { .. } => setting.is_finally(step),
         Phase::Closing { .. } | Phase::Ended { .. } => false,
     };
@@ -94,7 +95,18 @@ fn patient_end(run: &Run) -> Said {
 fn is_at_rest(state: &State) -> bool {
     let shown = state.header().state;
     match state.gate().stop {
-        Some(_) => shown == TaskState::Cancelled,
+        Some(_) => shown == TaskState::Cancelled || is_undo_held(state),
         None => shown.is_final() || shown == TaskState::Blocked,
     }
+}
+
+/// True if a person is to say what becomes of what could not be undone.
+fn is_undo_held(state: &State) -> bool {
+    let mut statuses = state.statuses();
+    let undoing = matches!(state.header().phase, Phase::Undoing { .. });
+    undoing
+        && statuses.any(|(step, status)| match status {
+            Status::Held { hold } => step.undone().is_some() && !hold.reason.answers().is_empty(),
+            _ => false,
+        })
 }

@@ -165,6 +165,16 @@ fn an_irreversible_effect_is_sent_once_unless_a_person_says_otherwise() {
 }
 
 #[test]
+fn an_attempt_that_a_person_stops_keeps_the_rules() {
+    check(settings::attempt_stopped(), 14_717);
+}
+
+#[test]
+fn an_irreversible_effect_is_sent_once_though_its_attempt_is_stopped() {
+    check(settings::irreversible_attempt_stopped(), 10_505);
+}
+
+#[test]
 fn an_irreversible_effect_is_sent_once_under_a_stop() {
     check(settings::irreversible_stopped(), 9662);
 }
@@ -182,4 +192,29 @@ fn an_idempotent_effect_keeps_the_rules() {
 #[test]
 fn an_effect_whose_request_has_changed_is_sent_only_as_bidden() {
     check(settings::changed(), 2064);
+}
+
+#[test]
+fn a_drain_lets_what_runs_land_and_gives_way_to_a_stronger_stop() {
+    check(settings::drained(), 1567);
+}
+
+#[test]
+fn what_has_landed_is_undone_in_reverse_and_once() {
+    check(settings::undone(), 4752);
+}
+
+#[test]
+fn an_undo_that_fails_waits_for_a_person() {
+    check(settings::undo_failed(), 2812);
+}
+
+#[test]
+fn an_undo_that_fell_silent_is_uncertain_itself() {
+    check(settings::undo_uncertain(), 19_958);
+}
+
+#[test]
+fn a_pause_stops_the_clocks_and_ends_with_a_stop() {
+    check(settings::paused(), 1854);
 }

@@ -7,10 +7,10 @@ use standfast_domain::event::{Change, Event};
 use standfast_domain::ids::StepId;
 use standfast_domain::index::{Entry, TIMERS, WORK, entries};
 use standfast_domain::invariants::faults;
-use standfast_domain::record::{Key, NotLanded, Phase, Record, Status};
+use standfast_domain::record::{Key, NotLanded, Part, Phase, Record, Status};
 
 use super::effects;
-use super::setting::Setting;
+use super::setting::{Setting, Sight};
 use super::state::{Kept, State};
 
 /// A rule, named after the property that states it.
@@ -36,6 +36,8 @@ pub enum Rule {
     Sends,
     /// What is known to have landed stays so.
     Receipts,
+    /// Each landed effect is undone at most once, and the last of them first.
+    Undoes,
     /// What follows from a command is never refused.
     FollowUps,
 }
@@ -68,6 +70,9 @@ impl Setting {
             if ended && !is_late(&event.change) {
                 return broken(Rule::Ends, format!("{:?}", event.change));
             }
+            if ended && matches!(event.change, Change::EffectLanded { .. }) {
+                self.see(Sight::LandedLate);
+            }
             self.of_event(state, before, &event.change)?;
         }
         effects::landed_stays(state)
@@ -92,9 +97,24 @@ impl Setting {
             Change::AttemptFailed { step, attempt, .. } => fence(before, step, *attempt),
             Change::StepSucceeded { step, attempt, .. } => {
                 fence(before, step, *attempt)?;
+                if drains(before) {
+                    self.see(Sight::Drained);
+                }
                 settle(state, step)
             }
+            Change::EffectIntended { step, intent, .. } if drains(before) => {
+                fence(before, step, intent.attempt)
+            }
             Change::EffectIntended { step, .. } => self.starts(before, step),
+            Change::UndoAdded { landing, .. } => undoes(state, *landing),
+            Change::StopStrengthened { .. } => {
+                self.see(Sight::Strengthened);
+                Ok(())
+            }
+            Change::ClockPostponed { .. } => {
+                self.see(Sight::Postponed);
+                Ok(())
+            }
             Change::EffectLanded { step, generation, .. } => {
                 effects::landed(state, step, *generation)
             }
@@ -120,7 +140,7 @@ impl Setting {
             Some(Record::Header(header)) => header.phase != Phase::Main,
             _ => false,
         };
-        match (stopped || ending) && !self.is_finally(step) {
+        match (stopped || ending) && !self.is_of_the_end(step) {
             true => broken(Rule::Stops, format!("`{step}` starts")),
             false => Ok(()),
         }
@@ -165,9 +185,10 @@ impl Setting {
     /// True for entries that may be missing: of steps that will not start any more.
     fn excused(&self, state: &State, (index, member): &Entry) -> bool {
         let header = state.header();
-        let starts = matches!(header.phase, Phase::Main | Phase::Finally { .. });
+        let starts = !matches!(header.phase, Phase::Closing { .. } | Phase::Ended { .. });
         let finally = &self.submission.plan.finally;
-        let of_plan = !finally.iter().any(|step| member.ends_with(&format!("|{}", step.id)));
+        let of_plan = !member.contains("~undo-")
+            && !finally.iter().any(|step| member.ends_with(&format!("|{}", step.id)));
         let ready = index.starts_with("ready:");
         let of_the_end =
             index.starts_with("state:") || index == "tasks" || member.ends_with("|remove");
@@ -175,9 +196,49 @@ impl Setting {
         unstarted || (header.state.is_final() && !of_the_end)
     }
 
+    /// True for a step that runs once the task ends, whatever its end.
+    pub fn is_of_the_end(&self, step: &StepId) -> bool {
+        self.is_finally(step) || step.undone().is_some()
+    }
+
     /// True for a step that runs at the task's end.
     pub fn is_finally(&self, step: &StepId) -> bool {
         self.submission.plan.finally.iter().any(|own| own.id == *step)
+    }
+}
+
+/// True if attempts of the plan may finish, although the task is stopped.
+fn drains(before: &Before) -> bool {
+    match before.get(&Key::Gate).map(|kept| &kept.record) {
+        Some(Record::Gate(gate)) => gate.closed && !gate.ends_attempts(),
+        _ => false,
+    }
+}
+
+/// Of what has landed and was not undone, the last is undone.
+fn undoes(state: &State, landing: u32) -> Result<(), Broken> {
+    let begun = |number: u32| {
+        let mut keys = state.records.keys();
+        keys.any(|key| {
+            matches!(key, Key::Definition(step)
+            if step.undone().is_some_and(|(_, of)| of == number))
+        })
+    };
+    let landed = state.records.keys().filter_map(|key| match key {
+        Key::Landing(number) => Some(*number),
+        _ => None,
+    });
+    let later = landed.filter(|number| *number > landing && !begun(*number)).max();
+    let runs = state.records.keys().filter(|key| {
+        matches!(key, Key::Definition(step)
+        if step.undone().is_some_and(|(_, of)| of == landing))
+    });
+    match (later, runs.count()) {
+        (None, 1) => Ok(()),
+        (later, runs) => {
+            let why = format!("landing {landing} is undone before {later:?}, {runs} runs");
+            broken(Rule::Undoes, why)
+        }
     }
 }
 
@@ -202,7 +263,10 @@ fn explained(state: &State) -> Option<Broken> {
         return None;
     }
     let gate = state.gate();
-    let main = header.phase == Phase::Main;
+    let wanted = |step: &StepId| match step.undone() {
+        Some(_) => header.phase.wants(Part::Undo),
+        None => header.phase == Phase::Main,
+    };
     let mut statuses = state.statuses();
     let ready = || state.entries.iter().any(|(index, _)| index.starts_with("ready:"));
     let moves = state.claims().next().is_some()
@@ -210,8 +274,8 @@ fn explained(state: &State) -> Option<Broken> {
         || state.members(TIMERS).next().is_some()
         || gate.holds.iter().any(|hold| !hold.reason.answers().is_empty())
         || (gate.holds.is_empty() && ready())
-        || statuses.any(|(_, status)| match status {
-            Status::Held { hold } => main && !hold.reason.answers().is_empty(),
+        || statuses.any(|(step, status)| match status {
+            Status::Held { hold } => wanted(step) && !hold.reason.answers().is_empty(),
             _ => false,
         });
     let why = "no worker, clock, sweep or person can move the task on".to_owned();

@@ -9,7 +9,7 @@ use standfast_domain::decide::{Command, Submission};
 use standfast_domain::hold::HoldReason;
 use standfast_domain::ids::TaskId;
 use standfast_domain::outcome::FailureClass;
-use standfast_domain::record::{Status, TaskState};
+use standfast_domain::record::{Phase, Status, StopMode, TaskState};
 use standfast_domain::time::Time;
 use stateright::{Model, Property};
 
@@ -32,6 +32,14 @@ pub enum Sight {
     ReceiptEndsHold,
     /// What has happened was sent again, as a person said.
     SentAgain,
+    /// An attempt worked although its task was stopped: it drains.
+    Drained,
+    /// It became known after the task's end that an effect had happened.
+    LandedLate,
+    /// A stronger stop took the place of a weaker one.
+    Strengthened,
+    /// A clock struck while the task was paused.
+    Postponed,
 }
 
 /// A plan, and what may happen to it.
@@ -45,6 +53,8 @@ pub struct Setting {
     pub fault: Option<&'static str>,
     /// How handlers fail.
     pub fails: &'static [FailureClass],
+    /// How a person stops the task.
+    pub modes: &'static [StopMode],
     /// True if workers renew their claims.
     pub renews: bool,
     /// What must come to be seen, by the names of [`sights`].
@@ -63,7 +73,15 @@ impl Setting {
         Self {
             name,
             submission,
-            bounds: Bounds { faults: 0, failures: 0, answers: 0, stops: 0 },
+            bounds: Bounds {
+                faults: 0,
+                failures: 0,
+                answers: 0,
+                stops: 0,
+                attempt_stops: 0,
+                pauses: 0,
+            },
+            modes: &[StopMode::Halt],
             room: 250,
             fault: None,
             fails: &[],
@@ -79,9 +97,9 @@ impl Setting {
     /// Raises each bound that is not zero.
     pub fn deeper(self, by: u8) -> Self {
         let more = |bound: u8| if bound == 0 { 0 } else { bound.saturating_add(by) };
-        let Bounds { faults, failures, answers, stops } = self.bounds;
+        let Bounds { faults, failures, answers, .. } = self.bounds;
         let (faults, failures, answers) = (more(faults), more(failures), more(answers));
-        Self { bounds: Bounds { faults, failures, answers, stops }, ..self }
+        Self { bounds: Bounds { faults, failures, answers, ..self.bounds }, ..self }
     }
 
     /// Notes that something was seen.
@@ -155,6 +173,10 @@ fn rules() -> Vec<Property<Setting>> {
         }),
         Property::always("no effect is sent again unbidden", |_, state| keeps(state, Rule::Sends)),
         Property::always("what has landed stays so", |_, state| keeps(state, Rule::Receipts)),
+        Property::always(
+            "each landed effect is undone at most once, the last first",
+            |_, state| keeps(state, Rule::Undoes),
+        ),
         Property::always("what follows from a command is not refused", |_, state| {
             keeps(state, Rule::FollowUps)
         }),
@@ -170,6 +192,15 @@ fn shows(state: &State, shown: TaskState) -> bool {
 
 fn any(state: &State, is: fn(&Status) -> bool) -> bool {
     state.statuses().any(|(_, status)| is(status))
+}
+
+/// Counts the runs of undos that stand so.
+fn undos(state: &State, is: impl Fn(&Status) -> bool) -> usize {
+    state.statuses().filter(|(step, status)| step.undone().is_some() && is(status)).count()
+}
+
+fn done(status: &Status) -> bool {
+    matches!(status, Status::Succeeded { .. })
 }
 
 fn holds(state: &State, reason: HoldReason) -> bool {
@@ -209,6 +240,26 @@ pub fn sights() -> Vec<Property<Setting>> {
         is("held: verification", |_, state| holds(state, HoldReason::Verification)),
         is("held: uncertain_effect", |_, state| holds(state, HoldReason::UncertainEffect)),
         is("held: effect_changed", |_, state| holds(state, HoldReason::EffectChanged)),
+        is("held: undo_failed", |_, state| holds(state, HoldReason::UndoFailed)),
+        is("what has landed is being undone", |_, state| {
+            matches!(state.header().phase, Phase::Undoing { .. })
+        }),
+        is("two effects are undone", |_, state| undos(state, done) == 2),
+        is("an undo is settled by hand", |_, state| {
+            undos(state, |s| matches!(s, Status::Skipped { .. })) > 0
+        }),
+        is("an undo is uncertain", |_, state| {
+            let uncertain = |status: &Status| match status {
+                Status::Held { hold } => hold.reason == HoldReason::UncertainEffect,
+                _ => false,
+            };
+            undos(state, uncertain) > 0
+        }),
+        is("an effect lands after the end", |setting, _| setting.has_seen(Sight::LandedLate)),
+        is("a step succeeds under a drain", |setting, _| setting.has_seen(Sight::Drained)),
+        is("a stop is strengthened", |setting, _| setting.has_seen(Sight::Strengthened)),
+        is("a pause", |_, state| state.header().paused),
+        is("a clock struck in a pause", |setting, _| setting.has_seen(Sight::Postponed)),
         is("a late receipt ends its hold", |setting, _| setting.has_seen(Sight::ReceiptEndsHold)),
         is("an effect is sent again as bidden", |setting, _| setting.has_seen(Sight::SentAgain)),
         is("a second round", |_, state| state.header().round > 1),

@@ -3,10 +3,10 @@
 use standfast_domain::decide::Submission;
 use standfast_domain::outcome::FailureClass;
 use standfast_domain::plan::{Deadline, DeadlineThen, OnFailure, StepPlan, Uses, When};
-use standfast_domain::record::EffectClass;
+use standfast_domain::record::{EffectClass, StopMode};
 use standfast_domain::time::Span;
 
-use super::plans::{effect, id, plan, redo, step, submission};
+use super::plans::{effect, id, plan, redo, step, submission, undo};
 use super::setting::Setting;
 use super::state::Bounds;
 
@@ -18,7 +18,7 @@ fn of(steps: Vec<StepPlan>) -> Submission {
 }
 
 fn bounds(faults: u8, failures: u8, answers: u8, stops: u8) -> Bounds {
-    Bounds { faults, failures, answers, stops }
+    Bounds { faults, failures, answers, stops, attempt_stops: 0, pauses: 0 }
 }
 
 fn with(on_failure: OnFailure, plan: StepPlan) -> StepPlan {
@@ -281,11 +281,34 @@ pub fn irreversible() -> Setting {
     }
 }
 
+/// One step whose attempt a person stops, while its worker may be slow to hear of it.
+pub fn attempt_stopped() -> Setting {
+    Setting {
+        bounds: Bounds { attempt_stops: 2, ..bounds(1, 0, 0, 1) },
+        sights: &["a late outcome is refused", "cancelled", "completed"],
+        ..Setting { name: "attempt stopped", ..one_step() }
+    }
+}
+
+/// A person stops an attempt that may be sending.
+pub fn irreversible_attempt_stopped() -> Setting {
+    Setting {
+        bounds: Bounds { attempt_stops: 1, ..bounds(1, 0, 1, 0) },
+        sights: &["held: uncertain_effect", "a late receipt ends its hold", "completed"],
+        ..Setting { name: "irreversible effect, attempt stopped", ..irreversible() }
+    }
+}
+
 /// The same under a stop.
 pub fn irreversible_stopped() -> Setting {
     Setting {
         bounds: bounds(1, 0, 1, 1),
-        sights: &["held: uncertain_effect", "a late receipt ends its hold", "cancelled"],
+        sights: &[
+            "held: uncertain_effect",
+            "a late receipt ends its hold",
+            "an effect lands after the end",
+            "cancelled",
+        ],
         ..Setting { name: "irreversible effect, stopped", ..irreversible() }
     }
 }
@@ -323,6 +346,73 @@ pub fn changed() -> Setting {
     }
 }
 
+/// A step whose effect can be undone, by something that changes nothing itself.
+fn undoable(class: EffectClass, name: &str) -> StepPlan {
+    undo(effect(class, step(name, &[])))
+}
+
+/// An effect under a stop that lets it land, and perhaps a stronger one after that.
+pub fn drained() -> Setting {
+    Setting {
+        bounds: bounds(0, 0, 0, 2),
+        modes: &[StopMode::Drain, StopMode::Undo],
+        sights: &[
+            "cancelled",
+            "a step succeeds under a drain",
+            "a stop is strengthened",
+            "what has landed is being undone",
+        ],
+        ..Setting::new("drained", of(vec![undoable(EffectClass::Irreversible, "a")]))
+    }
+}
+
+/// Two effects, undone in the reverse of the order in which they landed.
+pub fn undone() -> Setting {
+    let [a, b] = ["a", "b"].map(|name| undoable(EffectClass::Idempotent, name));
+    let steps = [a, StepPlan { needs: vec![id("a")], ..b }];
+    Setting {
+        bounds: bounds(0, 0, 0, 1),
+        modes: &[StopMode::Undo],
+        sights: &["cancelled", "what has landed is being undone", "two effects are undone"],
+        ..Setting::new("two undone", of(steps.to_vec()))
+    }
+}
+
+/// An undo that fails until a person has settled it.
+pub fn undo_failed() -> Setting {
+    Setting {
+        bounds: bounds(0, 1, 1, 1),
+        fails: BROKEN,
+        modes: &[StopMode::Undo],
+        sights: &["cancelled", "held: undo_failed", "an undo is settled by hand"],
+        ..Setting::new("failed undo", of(vec![undoable(EffectClass::Idempotent, "a")]))
+    }
+}
+
+/// An effect that is undone by another one, of which nobody may know.
+pub fn undo_uncertain() -> Setting {
+    let mut own = undoable(EffectClass::Idempotent, "a");
+    own.undo.as_mut().expect("it has one").effect =
+        effect(EffectClass::Irreversible, step("a", &[])).effect;
+    Setting {
+        bounds: bounds(1, 0, 0, 1),
+        modes: &[StopMode::Undo],
+        sights: &["cancelled", "an undo is uncertain"],
+        ..Setting::new("uncertain undo", of(vec![own]))
+    }
+}
+
+/// A step with a total time, paused and stopped at every point.
+pub fn paused() -> Setting {
+    let mut timed = step("a", &[]);
+    timed.timeout.total = Some(Span::from_secs(20));
+    Setting {
+        bounds: Bounds { pauses: 1, ..bounds(0, 0, 0, 1) },
+        sights: &["a pause", "a clock struck in a pause", "completed", "cancelled"],
+        ..Setting::new("paused", of(vec![timed]))
+    }
+}
+
 /// All of them.
 pub fn all() -> Vec<Setting> {
     vec![
@@ -345,10 +435,17 @@ pub fn all() -> Vec<Setting> {
         deadline_fails(),
         deadline_stops(),
         verification(),
+        attempt_stopped(),
         irreversible(),
+        irreversible_attempt_stopped(),
         irreversible_stopped(),
         checkable(),
         idempotent(),
         changed(),
+        drained(),
+        undone(),
+        undo_failed(),
+        undo_uncertain(),
+        paused(),
     ]
 }

@@ -78,6 +78,10 @@ pub struct Bounds {
     pub answers: u8,
     /// Stops that a person asks for.
     pub stops: u8,
+    /// Stops of single attempts that a person asks for.
+    pub attempt_stops: u8,
+    /// Pauses that a person asks for; each may be ended.
+    pub pauses: u8,
 }
 
 /// All that exists.
@@ -174,7 +178,8 @@ impl State {
     }
 
     /// Sets the cache of a process, and finds anew what caches know that the store does not.
-    pub fn cache(&mut self, process: usize, view: View) {
+    pub fn cache(&mut self, process: usize, mut view: View) {
+        view.forget(&Key::Owner); // no command of any setting looks at it
         self.views[process] = Arc::new(view);
         self.cached = [0, 1].map(|process| self.print_of_cache(process));
     }
@@ -199,7 +204,7 @@ impl State {
     pub fn is_current(&self, process: usize) -> bool {
         let view = &self.views[process];
         let same = |(key, kept): (&Key, &Arc<Kept>)| view.version(key) == Some(kept.version);
-        self.records.iter().all(same)
+        self.records.iter().filter(|(key, _)| **key != Key::Owner).all(same)
     }
 
     /// True if a process knows the last logged commit, as the one that made it does.
@@ -329,7 +334,9 @@ fn print(key: &Key, record: &Record) -> u64 {
         Record::Step(state) => {
             if let Some(last) = &mut state.last {
                 (last.started_at, last.ended_at) = (Time(0), Time(0));
+                last.after_stop = false; // only settlements read it
             }
+            state.after_stop = false;
             if let Some(failure) = &mut state.failure {
                 failure.at = Time(0);
                 if failure.class == FailureClass::Lost {
@@ -344,9 +351,11 @@ fn print(key: &Key, record: &Record) -> u64 {
                 Status::Pending | Status::Ready { .. } | Status::Retrying { .. } => {}
             }
         }
+        Record::Landing(landing) => landing.at = Time(0),
         Record::Effects(effects) => {
             for effect in effects.values_mut() {
                 effect.intended_at = Time(0);
+                (effect.after_stop, effect.intended_after_stop) = (false, false);
                 match &mut effect.standing {
                     Standing::Landed { at, .. } | Standing::NotLanded { at, .. } => *at = Time(0),
                     Standing::Uncertain { since } => *since = Time(0),

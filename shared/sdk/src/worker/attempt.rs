@@ -1,13 +1,14 @@
 //! Runs a handler for a claim and reports what came of it.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::Value;
 use standfast_protocol::claims::{Claim, Complete, FailureClass, HandBack, Outcome, Settled};
 use standfast_protocol::paths::{self, fill};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::context::{Context, Place};
@@ -47,12 +48,13 @@ pub(crate) enum Answered {
     No,
 }
 
-/// Runs a claimed attempt from start to report.
-pub(crate) async fn run(crew: &Crew, claim: Claim) -> Answered {
+/// Runs a claimed attempt from start to report. `news` makes it ask the api at once whether it
+/// is to go on.
+pub(crate) async fn run(crew: &Crew, claim: Claim, news: Arc<Notify>) -> Answered {
     let _counted = crew.count();
     let place = Place::Api(crew.http.clone());
     let context = Context::new(claim, crew.id.clone(), place);
-    let mut beat = crew.heart.beat(&context);
+    let mut beat = crew.heart.beat(&context, news);
     let report = match crew.handlers.get(&context.claim().handler) {
         Some(handler) if !crew.shutdown.drain.is_cancelled() => {
             let input = context.claim().input.clone();

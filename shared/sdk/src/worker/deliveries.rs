@@ -17,9 +17,10 @@ use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, Consumer};
 use standfast_protocol::amqp::{StepMessage, steps_queue};
 use standfast_protocol::claims::Claim;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::attempt::Answered;
-use super::{Crew, attempt, poll};
+use super::{Crew, attempt, control, poll};
 use crate::amqp::{connect, in_time, short};
 use crate::backoff::Backoff;
 use crate::error::Error;
@@ -58,6 +59,7 @@ struct Reception {
     connection: Connection,
     channel: Channel,
     consumers: Vec<(String, Consumer)>,
+    control: Option<AbortOnDropHandle<()>>,
 }
 
 impl Reception {
@@ -77,7 +79,8 @@ impl Reception {
             );
             consumers.push((queue.clone(), in_time("consume", consume).await?));
         }
-        Ok(Self { connection, channel, consumers })
+        let control = control::follow(&crew.recalls, &connection, &crew.id).await;
+        Ok(Self { connection, channel, consumers, control })
     }
 
     /// Takes deliveries until the worker is told to end. The error or the end of one consumer
@@ -105,17 +108,23 @@ impl Reception {
                 None => return Ok(()),
             }
         }
-        keep_for_acks(crew, self.connection, self.channel);
+        keep_for_acks(crew, self.connection, self.channel, self.control);
         Ok(())
     }
 }
 
-/// Keeps the connection for the acks of attempts that still run; what was delivered beyond them
-/// goes back to the queue when it closes.
-fn keep_for_acks(crew: &Arc<Crew>, connection: Connection, channel: Channel) {
+/// Keeps the connection for the acks of attempts that still run, and for hearing that they are
+/// to end; what was delivered beyond them goes back to the queue when it closes.
+fn keep_for_acks(
+    crew: &Arc<Crew>,
+    connection: Connection,
+    channel: Channel,
+    control: Option<AbortOnDropHandle<()>>,
+) {
     let attempts = crew.attempts.clone();
     crew.connections.spawn(async move {
         attempts.wait().await;
+        drop(control);
         let close = channel.close(200, ShortString::default());
         drop(tokio::time::timeout(LAST_ACKS, close).await);
         drop(connection);
@@ -143,8 +152,9 @@ async fn handle(crew: &Crew, queue: &str, delivery: Delivery) {
         slot = crew.slots.acquire() => slot,
         () = crew.shutdown.drain.cancelled() => return,
     };
+    let listener = crew.recalls.listen(&message.task, &message.step, message.attempt);
     let answered = match claim_held(crew, queue, &message).await {
-        Held::Claimed(claim) => attempt::run(crew, *claim).await,
+        Held::Claimed(claim) => attempt::run(crew, *claim, Arc::clone(&listener.beat)).await,
         Held::NothingToClaim => Answered::Yes,
         Held::GaveUp => Answered::No,
     };

@@ -4,6 +4,7 @@
 //! wait for that, so they have their own thread, runtime and connections. Logs travel the same
 //! way. What the server answers comes back as the [`Course`] of the attempt.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Method;
@@ -12,7 +13,7 @@ use standfast_protocol::headers::PLAIN_TEXT;
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::ProblemKind;
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::context::Context;
@@ -70,11 +71,11 @@ impl Heart {
         Ok(Self { runtime: handle, http: http.twin()?, _alive: alive })
     }
 
-    /// Begins to keep a claim alive and to send its log.
-    pub(crate) fn beat(&self, context: &Context) -> Beat {
+    /// Begins to keep a claim alive and to send its log; beats at once when there is news.
+    pub(crate) fn beat(&self, context: &Context, news: Arc<Notify>) -> Beat {
         let (sender, course) = watch::channel(Course::Holding);
         let end = CancellationToken::new();
-        let beat = keep(self.http.clone(), context.clone(), sender);
+        let beat = keep(self.http.clone(), context.clone(), sender, news);
         self.runtime.spawn(end.clone().run_until_cancelled_owned(beat));
         let log = follow_log(self.http.clone(), context.clone());
         self.runtime.spawn(end.clone().run_until_cancelled_owned(log));
@@ -84,11 +85,15 @@ impl Heart {
 
 /// Sends heartbeats until the claim is lost. An api that does not answer fences nobody: the
 /// attempt goes on, and whether it still holds is decided when the api is back.
-async fn keep(http: Http, context: Context, course: watch::Sender<Course>) {
+async fn keep(http: Http, context: Context, course: watch::Sender<Course>, news: Arc<Notify>) {
     let interval = Duration::from_millis(context.claim().heartbeat_ms).max(INTERVAL_MIN);
     let mut silent = false;
     loop {
-        tokio::time::sleep(interval).await;
+        tokio::select! {
+            biased;
+            () = news.notified() => {}
+            () = tokio::time::sleep(interval) => {}
+        }
         match beat_once(&http, &context).await {
             Ok(answer) => {
                 silent = false;

@@ -12,6 +12,7 @@
 mod announce;
 mod attempt;
 mod context;
+mod control;
 mod deliveries;
 mod effect;
 mod heart;
@@ -37,6 +38,7 @@ use crate::error::Error;
 use crate::handler::{HandlerError, Run, erase};
 use crate::http::Http;
 
+use control::Recalls;
 use heart::Heart;
 use shutdown::Shutdown;
 
@@ -85,6 +87,7 @@ pub(crate) struct Crew {
     concurrency: usize,
     handlers: BTreeMap<String, Run>,
     heart: Heart,
+    recalls: Arc<Recalls>,
     slots: Arc<Semaphore>,
     /// Attempts that run; the announcer is told of each change.
     running: AtomicU32,
@@ -185,6 +188,7 @@ impl Worker {
         let (broker, grace) = (self.broker?, self.grace);
         let crew = Arc::new(Crew {
             heart: Heart::start(&self.http)?,
+            recalls: Arc::default(),
             http: self.http,
             id: self.id,
             queues: self.queues,

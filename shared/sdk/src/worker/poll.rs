@@ -44,7 +44,7 @@ pub(crate) async fn receive(crew: Arc<Crew>, queue: String) {
                 backoff.reset();
                 let crew_of_attempt = Arc::clone(&crew);
                 crew.attempts.spawn(async move {
-                    attempt::run(&crew_of_attempt, claim).await;
+                    attempt::run(&crew_of_attempt, claim, Arc::default()).await;
                     drop(slot);
                 });
             }

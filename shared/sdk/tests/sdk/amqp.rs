@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Api, PATIENCE, claim, nothing, usual};
+use crate::support::{Api, PATIENCE, claim, nothing, ok, usual};
 use futures::StreamExt;
 use lapin::options::{
     BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, ExchangeDeclareOptions,
@@ -11,7 +11,9 @@ use lapin::options::{
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
 use serde_json::{Value, json};
-use standfast_protocol::amqp::{StepMessage, SubmitReply, steps_queue};
+use standfast_protocol::amqp::{
+    CONTROL_EXCHANGE, ControlMessage, StepMessage, SubmitReply, steps_queue,
+};
 use standfast_protocol::problem::{Problem, ProblemKind};
 use standfast_protocol::tasks::{Submitted, TaskState};
 use standfast_sdk::{AmqpPublisher, Context, Error, Worker};
@@ -167,6 +169,66 @@ async fn a_worker_acks_what_is_reported_and_what_cannot_be_claimed() {
     let (run, ()) = tokio::join!(tokio::time::timeout(PATIENCE, running), watching);
     run.unwrap().unwrap();
     assert_eq!(api.calls("/complete").len(), 1);
+    assert_eq!(left_in(&channel, &name).await, Vec::<Vec<u8>>::new());
+}
+
+#[tokio::test]
+async fn a_worker_hears_of_a_stop_without_waiting_for_its_heartbeat() {
+    let (_connection, channel) = broker().await;
+    let control = ExchangeDeclareOptions { durable: true, ..Default::default() };
+    let fanout = ExchangeKind::Fanout;
+    channel
+        .exchange_declare(CONTROL_EXCHANGE.into(), fanout, control, FieldTable::default())
+        .await
+        .unwrap();
+    let queue = unique("queue");
+    let name = steps_queue(&queue);
+    let options = QueueDeclareOptions::default();
+    channel.queue_declare(name.as_str().into(), options, FieldTable::default()).await.unwrap();
+    publish(&channel, &name, &step("s")).await;
+
+    let (_leave, left) = watch::channel(false);
+    let api = Api::start(move |call| {
+        let mut left = left.clone();
+        async move {
+            if call.is("/claims") {
+                return claim(json!({ "heartbeat_ms": 3_600_000 }));
+            }
+            if call.is("/heartbeat") {
+                return ok(json!({"stop": true, "expires_ms": 3_600_000}));
+            }
+            usual(&call, &mut left, nothing()).await
+        }
+    });
+    let (end, ended) = oneshot::channel::<()>();
+    let (started, running) = watch::channel(false);
+    let worker = Worker::connect(&api.url, "t").unwrap().queue(&queue).amqp(&url());
+    let worker = worker.handler("h", move |context: Context, _: Value| {
+        started.send_replace(true);
+        async move {
+            context.cancellation().cancelled().await;
+            Ok(Value::Null)
+        }
+    });
+    let worker = tokio::spawn(worker.run_until(async { drop(ended.await) }));
+    running.clone().wait_for(|running| *running).await.unwrap();
+    assert!(api.calls("/heartbeat").is_empty(), "the first one is due in an hour");
+    let message = ControlMessage {
+        what: "task_ending".to_owned(),
+        task: "t".to_owned(),
+        step: None,
+        epoch: 2,
+        attempt: None,
+    };
+    let options = BasicPublishOptions::default();
+    let body = serde_json::to_vec(&message).unwrap();
+    channel
+        .basic_publish(CONTROL_EXCHANGE.into(), "".into(), options, &body, Default::default())
+        .await
+        .unwrap();
+    api.until("/complete", 1).await;
+    drop(end);
+    tokio::time::timeout(PATIENCE, worker).await.unwrap().unwrap().unwrap();
     assert_eq!(left_in(&channel, &name).await, Vec::<Vec<u8>>::new());
 }
 

@@ -139,7 +139,7 @@ pub(super) fn landed(facts: &Facts<'_>) -> Landed {
     let now = facts.now();
     let seen = &facts.outside.landed;
     let mut text: Vec<String> =
-        seen.iter().take(SHOWN).map(|seen| landed_line(seen, now)).collect();
+        seen.iter().take(SHOWN).map(|seen| landed_line(facts, seen, now)).collect();
     let more = (facts.survey.base.header.effects_landed as usize).saturating_sub(text.len());
     if more > 0 {
         let task = &facts.survey.base.task;
@@ -157,11 +157,11 @@ pub(super) fn landed(facts: &Facts<'_>) -> Landed {
         let elsewhere = "what handlers changed without declaring it stands in their logs";
         text.push(format!("no effects, no artifacts; {elsewhere}"));
     }
-    let effects = seen.iter().map(landed_view).collect();
+    let effects = seen.iter().map(|seen| landed_view(facts, seen)).collect();
     Landed { effects, artifacts: artifacts.to_vec(), text }
 }
 
-fn landed_line(seen: &Seen, now: Time) -> String {
+fn landed_line(facts: &Facts<'_>, seen: &Seen, now: Time) -> String {
     let (_, at) = standing(&seen.effect);
     let receipt = match &seen.exchanged.receipt {
         Some(Payload::Inline(receipt)) if receipt.is_null() => "without a receipt".to_owned(),
@@ -171,10 +171,11 @@ fn landed_line(seen: &Seen, now: Time) -> String {
         Some(Payload::Blob { bytes: size, .. }) => format!("receipt of {}", bytes(*size)),
         None => "its receipt is kept".to_owned(),
     };
-    format!("{}: {} at {} · {receipt}", seen.label(), seen.what(), clock(at, now))
+    let undo = if facts.can_be_undone(seen) { ", can be undone" } else { "" };
+    format!("{}: {} at {} · {receipt}{undo}", seen.label(), seen.what(), clock(at, now))
 }
 
-fn landed_view(seen: &Seen) -> LandedEffect {
+fn landed_view(facts: &Facts<'_>, seen: &Seen) -> LandedEffect {
     let receipt = match &seen.exchanged.receipt {
         Some(Payload::Inline(receipt)) => Some(receipt.clone()),
         Some(Payload::Blob { .. }) | None => None,
@@ -185,7 +186,7 @@ fn landed_view(seen: &Seen) -> LandedEffect {
         target: seen.effect.target.as_deref().map(plain),
         at: standing(&seen.effect).1.rfc3339(),
         receipt,
-        can_be_undone: false,
+        can_be_undone: facts.can_be_undone(seen),
     }
 }
 

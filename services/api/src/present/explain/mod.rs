@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use standfast_domain::ids::StepId;
 use standfast_domain::record::Definition;
+use standfast_domain::stop_plan::{Item, Subject};
 use standfast_domain::time::Time;
 use standfast_engine::registry::WorkerInfo;
 use standfast_protocol::artifacts::ArtifactView;
@@ -16,6 +17,8 @@ use standfast_protocol::explain::{CurrentStep, Explain, ExplainedTask, Stands};
 use standfast_protocol::holds::HoldClass;
 use standfast_protocol::steps::StepState;
 use standfast_protocol::tasks::{StepCounts, TaskState, TaskView};
+
+pub(crate) use stop::Stopping;
 
 use super::effect::Seen;
 use super::text::{clock, count, line, money, names, span};
@@ -40,14 +43,14 @@ pub(crate) struct Facts<'a> {
     /// Of the current steps and what follows on them.
     pub definitions: &'a BTreeMap<StepId, Definition>,
     pub artifacts: &'a [ArtifactView],
-    /// The first of the plan's steps that are not settled.
-    pub pending: &'a [StepId],
     pub workers: &'a [WorkerInfo],
     pub outside: &'a Outside,
     /// Of the first of the plan's steps that are not settled: those that declare an effect.
     pub staged: &'a [StepId],
     /// Among how many of them was looked.
     pub staged_among: usize,
+    /// What a stop would do, or has done.
+    pub stopping: &'a Stopping,
 }
 
 /// Answers all six.
@@ -60,7 +63,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Explain {
         next: next::next(facts, &view),
         landed: effects::landed(facts),
         open: effects::open(facts, &view.holds),
-        stop_now: stop::stop_now(facts, &view),
+        stop_now: stop::stop_now(facts),
     }
 }
 
@@ -71,7 +74,7 @@ impl Facts<'_> {
 
     fn word(&self, live: &Live) -> StepState {
         let phase = &self.survey.base.header.phase;
-        step::state(phase, live.finally, &live.state, live.claim.is_some())
+        step::state(phase, live.part, &live.state, live.claim.is_some())
     }
 
     /// Walks the steps at work or held that the task still wants, oldest first.
@@ -91,9 +94,22 @@ impl Facts<'_> {
         current
     }
 
-    fn running(&self) -> Vec<String> {
-        let running = self.survey.live.iter().filter(|live| live.claim.is_some());
-        running.map(|live| live.step.to_string()).collect()
+    /// True if the plan says how to undo an effect that has landed.
+    fn can_be_undone(&self, seen: &Seen) -> bool {
+        let of = |item: &Item| {
+            let Subject::Effect { step, name, generation } = &item.subject else { return false };
+            *step == seen.step && *name == seen.name && *generation == seen.effect.generation
+        };
+        let item = match self.stopping {
+            Stopping::Planned(plans) => {
+                plans.first().and_then(|planned| planned.plan.items.iter().find(|item| of(item)))
+            }
+            Stopping::Stopped(settlement) => {
+                settlement.items.iter().map(|settled| &settled.item).find(|item| of(item))
+            }
+            Stopping::Decided => None,
+        };
+        item.is_some_and(|item| item.undo.is_some())
     }
 
     /// Names what follows on a step, nearest first.

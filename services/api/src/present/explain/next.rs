@@ -68,7 +68,8 @@ fn after_answers(
         | HoldReason::Paused
         | HoldReason::Failures
         | HoldReason::WorkerDied
-        | HoldReason::Verification => [(Answer::Retry, &again), (Answer::Skip, &after)],
+        | HoldReason::Verification
+        | HoldReason::UndoFailed => [(Answer::Retry, &again), (Answer::Skip, &after)],
     };
     for (answer, list) in each {
         let after = Some(answer.to_string());

@@ -1,14 +1,19 @@
 //! What a person sees, line by line.
 
 use serde_json::json;
+use standfast_domain::commit::CommitId;
 use standfast_domain::hold::{HeldEffect, Hold, HoldReason};
 use standfast_domain::ids::{HandlerName, Queue, WorkerId};
 use standfast_domain::outcome::FailureClass;
 use standfast_domain::plan::{Retry, StepPlan, Timeouts, Uses};
 use standfast_domain::record::{
-    Dependent, Effect, EffectClass, Ending, LastFailure, MAIN_EFFECT, Payload, Phase, Standing,
-    Status, StepState as Stored,
+    Dependent, Effect, EffectClass, Effects, Ending, Key, LastFailure, MAIN_EFFECT, Part, Payload,
+    Phase, Record, Standing, Status, StepState as Stored, StopMode,
 };
+use standfast_domain::refusal::Halt;
+use standfast_domain::stop_plan;
+use standfast_domain::view::View;
+use standfast_engine::stopping::Planned;
 
 use super::super::effect::{Exchanged, Touched};
 use super::super::task::tests::base;
@@ -32,6 +37,7 @@ fn definition(name: &str, dependents: &[&str]) -> (StepId, Definition) {
         checkpoint: None,
         on_failure: None,
         effect: None,
+        undo: None,
     };
     let waiting = dependents
         .iter()
@@ -45,7 +51,9 @@ fn definition(name: &str, dependents: &[&str]) -> (StepId, Definition) {
         finally: false,
         added_by: None,
         redo: Vec::new(),
+        undo_of: None,
         templated: false,
+        effects_allowed: None,
     };
     (id(name), definition)
 }
@@ -68,8 +76,11 @@ fn effect(step: &str, edit: impl FnOnce(&mut Effect)) -> Seen {
         intended_at: Time(620_000),
         send_before: Time(630_000),
         settled_by: Time(660_000),
+        repeated: false,
         target: None,
         says: Some("120.00 EUR to bob".to_owned()),
+        after_stop: false,
+        intended_after_stop: false,
     };
     edit(&mut effect);
     let (name, exchanged) = (MAIN_EFFECT.to_owned(), Exchanged::default());
@@ -93,6 +104,46 @@ fn uncertain(seen: Seen, over: bool) -> Seen {
     Seen { answers: touched.answers(&base(), &seen.name, &seen.effect), ..seen }
 }
 
+/// What a stop would do to the task `pay`, then `mail`, finally `tidy`, as the engine reads it.
+fn stopping(survey: &Survey, outside: &Outside) -> Stopping {
+    let (base, live) = (&survey.base, &survey.live[0]);
+    let mut view = View::new(base.task.clone());
+    let mut load = |key, record| view.load(key, Some(record), Some(CommitId(1)));
+    load(Key::Header, Record::Header(base.header.clone()));
+    load(Key::Gate, Record::Gate(base.gate.clone()));
+    load(Key::Meta, Record::Meta(Box::new(base.meta.clone())));
+    let steps = ["reserve", "pay", "mail", "tidy"];
+    load(Key::Order(0), Record::Names(steps.map(id).into()));
+    for name in steps {
+        let seen = outside.open.iter().chain(&outside.landed).filter(|seen| seen.step == id(name));
+        let effects: Effects = seen.map(|seen| (seen.name.clone(), seen.effect.clone())).collect();
+        let mut state = match name {
+            "reserve" => Stored { status: Status::Succeeded { at: Time(0) }, ..Stored::pending(0) },
+            "pay" => live.state.clone(),
+            _ => Stored::pending(1),
+        };
+        state.effects = effects.len() as u32;
+        let (step, mut definition) = definition(name, &[]);
+        definition.finally = name == "tidy";
+        load(Key::Step(step.clone()), Record::Step(state));
+        load(Key::Effects(step.clone()), Record::Effects(effects));
+        load(Key::Definition(step), Record::Definition(Box::new(definition)));
+    }
+    let claims = steps.map(id).map(Key::Claim);
+    claims.into_iter().for_each(|key| view.load(key, None, None));
+    let modes = [StopMode::Halt, StopMode::Drain, StopMode::Undo];
+    match stop_plan::plans(&view, &modes) {
+        Ok(plans) => Stopping::Planned(
+            plans
+                .into_iter()
+                .map(|plan| Planned { basis: stop_plan::basis(&view, &plan.digest).unwrap(), plan })
+                .collect(),
+        ),
+        Err(Halt::Refuse(_)) => Stopping::Decided,
+        Err(Halt::Need(keys)) => panic!("not loaded: {keys:?}"),
+    }
+}
+
 fn with_effects(status: Status, outside: Outside, edit: impl FnOnce(&mut Survey)) -> String {
     let mut base = base();
     base.header.started = true;
@@ -104,17 +155,17 @@ fn with_effects(status: Status, outside: Outside, edit: impl FnOnce(&mut Survey)
     }
     base.header.state = base.header.shown();
     let state = Stored { status, ..Stored::pending(0) };
-    let live = Live { number: 2, step: id("pay"), state, claim: None, finally: false };
+    let live = Live { number: 2, step: id("pay"), state, claim: None, part: Part::Main };
     let mut survey = Survey::of(base, vec![live]);
     survey.now = Time(720_000);
     edit(&mut survey);
     let definitions = BTreeMap::from([definition("pay", &["mail"]), definition("mail", &[])]);
     let staged = [id("mail"), id("pay")];
+    let stopping = stopping(&survey, &outside);
     let facts = Facts {
         survey: &survey,
         definitions: &definitions,
         artifacts: &[],
-        pending: &[id("pay"), id("mail")],
         workers: &[],
         staged: match outside.open.is_empty() && outside.landed.is_empty() {
             true => &[],
@@ -122,6 +173,7 @@ fn with_effects(status: Status, outside: Outside, edit: impl FnOnce(&mut Survey)
         },
         staged_among: 2,
         outside: &outside,
+        stopping: &stopping,
     };
     explain(&facts).lines().join("\n").replace(survey.base.task.as_str(), "TASK")
 }
@@ -141,10 +193,8 @@ fn a_held_step_shows_its_answers() {
                 finally: tidy
     4 Landed    no effects, no artifacts; what handlers changed without declaring it stands in their logs
     5 Open      staged: none · in flight: none · uncertain: none
-    6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
-                what succeeded stays, with its artifacts
-                then finally: tidy
-                standfast stop TASK --mode halt
+    6 Stop now  halt: nothing more starts or is sent; told to end: none · will not happen: pay, mail · then finally: tidy
+                standfast stop TASK --mode halt --digest 003b5150aa83
     ");
 }
 
@@ -160,10 +210,8 @@ fn a_ready_step_without_a_worker_says_so() {
                 finally: tidy
     4 Landed    no effects, no artifacts; what handlers changed without declaring it stands in their logs
     5 Open      staged: none · in flight: none · uncertain: none
-    6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
-                what succeeded stays, with its artifacts
-                then finally: tidy
-                standfast stop TASK --mode halt
+    6 Stop now  halt: nothing more starts or is sent; told to end: none · will not happen: pay, mail · then finally: tidy
+                standfast stop TASK --mode halt --digest 257ecd34b5b9
     ");
 }
 
@@ -200,11 +248,8 @@ fn an_uncertain_effect_says_what_to_look_for_and_how_to_answer() {
                 finally: tidy
     4 Landed    reserve: hold the amount at 00:10:10Z · receipt {"id":"h_55"}
     5 Open      staged: mail · in flight: none · uncertain: pay
-    6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
-                what succeeded stays, with its artifacts
-                landed effects stay: reserve · uncertain ones stay to be settled by a person: pay
-                then finally: tidy
-                standfast stop TASK --mode halt
+    6 Stop now  halt: nothing more starts or is sent; told to end: none · will not happen: pay, mail · stays: reserve · stays to be settled: pay · then finally: tidy
+                standfast stop TASK --mode halt --digest bf40e52faa64
     "#);
 }
 
@@ -231,11 +276,8 @@ fn a_changed_request_asks_whether_to_keep_or_to_send_too() {
     4 Landed    pay: 120.00 EUR to bob at 00:10:10Z · its receipt is kept
                 and 1 more: standfast effects TASK
     5 Open      staged: mail · in flight: none · uncertain: none
-    6 Stop now  halt: nothing more starts; told to end: none · will not happen: pay, mail
-                what succeeded stays, with its artifacts
-                landed effects stay: pay
-                then finally: tidy
-                standfast stop TASK --mode halt
+    6 Stop now  halt: nothing more starts or is sent; told to end: none · will not happen: pay, mail · stays: pay · then finally: tidy
+                standfast stop TASK --mode halt --digest 44e19f4aee72
     "#);
 }
 

@@ -46,6 +46,8 @@ impl Collector for Counts {
         page.counter("standfast_outgoing_unconfirmed", help, unsent)?;
         let help = "Outgoing messages given up: their reply queue is gone";
         page.counter("standfast_outgoing_dropped", help, dropped)?;
+        let (name, help) = ("standfast_commands_refused", "Commands refused, by missing right");
+        page.tally(name, help, "right", watched.tokens.refusals().counts())?;
         of_store(&mut page, watched.engine.standing(), read(&self.faults))?;
         if let Some(scheduler) = &watched.scheduler {
             of_scheduler(&mut page, scheduler)?;

@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 use standfast_api::admin::{Admin, Check};
 use standfast_brokers::rabbitmq::RabbitBroker;
 use standfast_engine::Engine;
+use standfast_engine::tokens::Tokens;
 
 use self::checks::{
     BrokerCheck, FaultCount, Pulse, SchedulerCheck, StoreCheck, WorkerCheck, WriteCheck,
@@ -22,6 +23,8 @@ use self::depths::Depths;
 pub struct Watched {
     /// The engine, its store and its broker.
     pub engine: Engine,
+    /// Who may use it, and who was refused.
+    pub tokens: Arc<Tokens>,
     /// The broker once more, for its counts, if it is RabbitMQ.
     pub rabbit: Option<Arc<RabbitBroker>>,
     /// The worker, if the process has one.
@@ -31,9 +34,10 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Looks at an engine alone.
-    pub fn engine(engine: &Engine) -> Self {
-        Self { engine: engine.clone(), rabbit: None, worker: None, scheduler: None }
+    /// Looks at an engine and its tokens alone.
+    pub fn of(engine: &Engine, tokens: &Arc<Tokens>) -> Self {
+        let (engine, tokens) = (engine.clone(), tokens.clone());
+        Self { engine, tokens, rabbit: None, worker: None, scheduler: None }
     }
 
     /// Begins to look, and gives what the operator is shown. Depths of queues are the same in
@@ -128,7 +132,7 @@ mod tests {
         let store: Arc<dyn Store> = Arc::new(RedbStore::open(dir.path()).unwrap());
         let parts = parts(&store, &in_process(), &dir.path().join("blobs")).await;
         submit(&parts, 50).await;
-        let (_, text) = asked(Watched::engine(&parts.engine).admin(), "/metrics").await;
+        let (_, text) = asked(Watched::of(&parts.engine, &parts.tokens).admin(), "/metrics").await;
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.contains(&"standfast_queue_ready{queue=\"q\"} 50"), "{text}");
         let age = "standfast_queue_oldest_ready_age_seconds{queue=\"q\"} ";
@@ -148,7 +152,7 @@ mod tests {
         let watched = Watched {
             scheduler: Some(idle.gauges()),
             worker: Some(Arc::default()),
-            ..Watched::engine(&parts.engine)
+            ..Watched::of(&parts.engine, &parts.tokens)
         };
         let (ready, text) = asked(watched.admin(), "/readyz").await;
         assert!(!ready, "{text}");

@@ -93,7 +93,7 @@ use standfast_domain::record::EffectClass;
 pub use family::reap_orphans;
 
 use super::fields::{Fields, kind, shown, templated};
-use super::{Fault, Handler, Job, OUTPUT_BYTES_MAX, Report, faults_failure};
+use super::{Failure, Fault, Handler, Job, OUTPUT_BYTES_MAX, Report, faults_failure};
 
 /// Names of variables that belong to Standfast.
 const RESERVED_PREFIX: &str = "STANDFAST_";
@@ -147,6 +147,11 @@ impl Handler for Exec {
     /// Nobody can tell from a command what it changes: its author declares it.
     fn effect(&self, _: &Value) -> Result<EffectClass, String> {
         Ok(EffectClass::None)
+    }
+
+    /// Exit code 1 says so.
+    fn says_no(&self, failure: &Failure) -> bool {
+        failure.output.as_ref().is_some_and(|output| output["exit_code"] == 1)
     }
 
     async fn run(&self, job: Job) -> Report {

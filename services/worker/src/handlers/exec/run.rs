@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use standfast_engine::crash;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
@@ -74,10 +75,12 @@ pub(super) async fn run(settings: &ExecSettings, job: &Job, input: Input) -> Rep
         masker: masker.clone(),
         pulse: job.pulse.clone(),
     };
+    crash::point("send.before");
     let (mut child, family) = match start(settings, job, &input, &progress) {
         Ok(started) => started,
         Err(failure) => return Failure { sent: Sent::Not, ..*failure }.into(),
     };
+    crash::point("send.sent"); // what the program sends, and when, is its own affair
     let pipes = Pipes::serve(&mut child, &input, job, settings.output_bytes_max);
     let following = AbortOnDropHandle::new(tokio::spawn(progress.clone().follow()));
     let left = job.deadline.saturating_sub(started.elapsed());
@@ -88,6 +91,7 @@ pub(super) async fn run(settings: &ExecSettings, job: &Job, input: Input) -> Rep
     }
     let (stdout, stderr) = pipes.finish().await;
     drop(following);
+    crash::point("send.answered");
     progress.look((None, None)); // what was said at the very end
     let seen = Seen { ending, status, stdout, stderr, outcome: progress.outcome, masker };
     report::report(settings, job, &input, &seen)

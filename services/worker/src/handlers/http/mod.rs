@@ -146,6 +146,12 @@ impl Handler for Http {
         false
     }
 
+    /// The statuses 404 and 410 say so.
+    fn says_no(&self, failure: &Failure) -> bool {
+        let status = failure.output.as_ref().map(|output| &output["status"]);
+        status.is_some_and(|status| *status == 404 || *status == 410)
+    }
+
     async fn run(&self, job: Job) -> Report {
         let input = match read_input(&job.input) {
             (Some(input), faults) if faults.is_empty() => input,

@@ -11,6 +11,7 @@ use reqwest::header::{
 };
 use reqwest::{Client, Method, Response, Url};
 use serde_json::Value;
+use standfast_engine::crash;
 
 use super::super::secrets::{Masker, Resolver};
 use super::super::{Class, Effect, Failure, Job, Report, SecretFault, Sent};
@@ -149,12 +150,16 @@ async fn follow(
         if let Some(body) = &body {
             sent = sent.body(body.clone());
         }
+        crash::point("send.before");
         let response = sent.send().await.map_err(|error| send_failure(&url, error))?;
+        crash::point("send.sent"); // the other side has it, and its answer is not read
         job.pulse.beat();
         let status = response.status().as_u16();
         job.log.note(&format!("{method} {} answered {status}", place(&url)));
         let Some(next) = redirect(&url, &response, input).map_err(permanent)? else {
-            return answer::read(response, place(&url), input, &job.pulse).await;
+            let answer = answer::read(response, place(&url), input, &job.pulse).await;
+            crash::point("send.answered");
+            return answer;
         };
         if seen.len() > input.follow_redirects {
             let limit = input.follow_redirects;

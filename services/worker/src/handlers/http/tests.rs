@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::testing::{effect, failed, job, now, succeeded};
+use super::super::testing::{NOW, effect, failed, job, now, succeeded};
 use super::super::{Effect, MaySend};
 use super::*;
 
@@ -167,7 +167,7 @@ async fn nothing_is_sent_unless_the_gate_lets_it() {
     let kept = || MaySend::Kept(json!({ "id": 7 }));
     let success = succeeded(send(input.clone(), effect(EffectClass::Irreversible, kept).0).await);
     assert_eq!((success.output, success.kept), (json!({ "id": 7 }), true));
-    let late = || MaySend::Before(std::time::Instant::now() - Duration::from_millis(1));
+    let late = || MaySend::Before(NOW);
     let report = send(input.clone(), effect(EffectClass::Irreversible, late).0).await;
     let failure = failed(report, Class::Retryable, "may not be sent any more");
     assert_eq!(failure.sent, Sent::Not);

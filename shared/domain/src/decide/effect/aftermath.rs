@@ -80,7 +80,7 @@ impl Ended<'_> {
         let generation = main.map_or(1, |main| main.generation);
         let name = MAIN_EFFECT.to_owned();
         match end {
-            EffectEnd::NotLanded(how) if own => {
+            EffectEnd::NotLanded(how) if own && !main.is_some_and(|main| main.repeated) => {
                 let how = *how;
                 after.changes.push(Change::EffectNotLanded { step, name, generation, how });
                 Ok(true)

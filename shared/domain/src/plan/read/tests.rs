@@ -157,12 +157,23 @@ fn what_is_no_object_is_refused_as_such() {
 }
 
 #[test]
-fn grammar_of_later_versions_is_refused_by_name() {
-    for name in ["approvers", "lease"] {
-        let right = format!("/{name}: `{name}` is not available in this version");
-        refused(with_fields(json!({name: null})), &right);
+fn the_people_of_a_task_are_principals_and_few() {
+    let many: Vec<String> = (0..=PEOPLE_MAX).map(|n| format!("user:u{n}")).collect();
+    for part in ["approvers", "operators", "viewers"] {
+        let fault = format!("/{part}: expected at most 32 principals, found 33");
+        refused(with_fields(json!({part: many})), &fault);
+        let draft = read(&with_fields(json!({part: ["user:ana", "group:finance"]})));
+        assert_eq!(draft.faults, [], "{part}");
     }
-    let of_steps = ["approval", "undo", "concurrency", "priority", "cost", "reads", "workspace"];
+    let named = read(&with_fields(json!({"approvers": ["group:finance"]}))).plan.approvers;
+    assert_eq!(named, [Principal::new("group:finance").unwrap()]);
+}
+
+#[test]
+fn grammar_of_later_versions_is_refused_by_name() {
+    let right = "/lease: `lease` is not available in this version";
+    refused(with_fields(json!({"lease": null})), right);
+    let of_steps = ["approval", "concurrency", "priority", "cost", "reads", "workspace"];
     for name in of_steps {
         let right = format!("/steps/1/{name}: `{name}` is not available in this version");
         refused(with_step(json!({name: null})), &right);
@@ -447,18 +458,47 @@ fn added_steps_may_need_steps_that_are_not_known_here() {
 }
 
 #[test]
+fn an_undo_says_how_an_effect_is_undone() {
+    let (undo, with) = (|undo: Value| with_step(json!({"undo": undo})), json!({"command": ["x"]}));
+    refused(undo(json!({"uses": "x"})), "/steps/1/undo/with: missing field `with`");
+    refused(
+        undo(json!({"uses": "timer", "with": with})),
+        "/steps/1/undo/uses: expected a handler, found `timer`: waiting undoes nothing",
+    );
+    refused(
+        undo(json!({"uses": "exec", "with": with, "retry": {"max_attempts": 4}})),
+        "/steps/1/undo/retry/max_attempts: expected a whole number from 1 to 3, found the number 4",
+    );
+    refused(
+        with_step(json!({"effect": {"class": "none"}, "undo": {"uses": "exec", "with": with}})),
+        "/steps/1/undo: a step whose effect is `none` has nothing to undo",
+    );
+    refused(
+        with_fields(json!({"finally": [
+            {"id": "f", "uses": "exec", "undo": {"uses": "exec", "with": with}}
+        ]})),
+        "/finally/0/undo: a `finally` step has no `undo`: it runs after what has landed is undone",
+    );
+    refused(
+        with_step(json!({"id": "a~undo-1"})),
+        "/steps/1/id: expected a letter or digit, then up to 63 letters, digits, `.`, `_` or `-`, \
+         found `a~undo-1` (8 bytes)",
+    );
+}
+
+#[test]
 fn faults_of_added_steps_stand_within_the_outcome() {
     let (_, faults) = read_added_steps(
         &json!([
             {"id": "x", "uses": "exec", "needs": ["y"]},
             {"id": "y", "uses": "exec", "needs": ["x"]},
-            {"id": "x", "uses": "exec", "undo": {}},
+            {"id": "x", "uses": "exec", "approval": {}},
             {"id": "z", "uses": "exec", "on_failure": {"redo": "x", "max": 1}}
         ]),
         "/then",
     );
     let places: Vec<&str> = faults.iter().map(|fault| fault.pointer.as_str()).collect();
-    let right = ["/then/0/needs/0", "/then/2/id", "/then/2/undo", "/then/3/on_failure/redo"];
+    let right = ["/then/0/needs/0", "/then/2/approval", "/then/2/id", "/then/3/on_failure/redo"];
     assert_eq!(places, right);
     assert_eq!(read_added_steps(&json!({}), "/then").1[0].pointer, "/then");
 }

@@ -8,11 +8,12 @@ use standfast_domain::evolve::evolve;
 use standfast_domain::ids::{StepId, TaskId};
 use standfast_domain::index::entries;
 use standfast_domain::invariants::{Records, faults};
-use standfast_domain::record::{EffectClass, Header, Key, Phase, Record, Status};
+use standfast_domain::record::{EffectClass, Header, Key, Part, Phase, Record, Status, StopMode};
 use standfast_domain::refusal::Halt;
 use standfast_domain::time::Time;
 use standfast_domain::view::View;
 
+use super::planned::Planned;
 use super::store::Store;
 
 /// What may have become of an effect in its newest generation.
@@ -33,7 +34,14 @@ pub struct Watch {
     ended: BTreeSet<(StepId, u32)>,
     effects: BTreeMap<(StepId, String), Outside>,
     last: Time,
-    pub stopped: bool,
+    planned: Planned,
+    /// The stop that was asked for, if one was.
+    pub stop: Option<StopMode>,
+    /// True once attempts of the plan have ended for good.
+    raised: bool,
+    /// What has landed, can be undone and is not yet: each by its number.
+    to_undo: BTreeSet<u32>,
+    landings: u32,
     pub history: Vec<Change>,
 }
 
@@ -48,7 +56,11 @@ impl Watch {
             ended: BTreeSet::new(),
             effects: BTreeMap::new(),
             last: Time(0),
-            stopped: false,
+            planned: Planned::default(),
+            stop: None,
+            raised: false,
+            to_undo: BTreeSet::new(),
+            landings: 0,
             history: Vec::new(),
         }
     }
@@ -63,6 +75,7 @@ impl Watch {
         assert!(found.is_empty(), "{found:#?}\nafter {:#?}", self.history);
         self.immutable(before, &now);
         self.indexes(task, store, &now);
+        self.planned.commit(task, before, &now, events);
     }
 
     fn event(&mut self, event: &Event, before: &Records, now: &Records) {
@@ -73,9 +86,23 @@ impl Watch {
             self.last = event.at;
         }
         match &event.change {
-            Change::StopRequested { .. } => self.stopped = true,
+            Change::StopRequested { mode, .. } => self.stop = Some(*mode),
+            Change::StopStrengthened { mode, .. } => {
+                assert!(self.stop < Some(*mode) && !self.raised, "a stop is weakened: {trail:#?}");
+                self.stop = Some(*mode);
+            }
+            Change::EpochRaised { .. } => {
+                let claims = now.keys().any(|key| matches!(key, Key::Claim(_)));
+                assert!(!claims, "an attempt outlives its epoch: {trail:#?}");
+                self.raised = true;
+            }
+            Change::UndoAdded { landing, .. } => {
+                assert_eq!(self.stop, Some(StopMode::Undo), "undone unasked: {trail:#?}");
+                let last = self.to_undo.pop_last();
+                assert_eq!(last, Some(*landing), "undone out of order: {trail:#?}");
+            }
             Change::StepReady { step, afresh, .. } => {
-                let allowed = !self.stopped || self.finally.contains(step);
+                let allowed = self.stop.is_none() || self.is_of_the_end(step);
                 assert!(allowed, "`{step}` starts after a stop: {trail:#?}");
                 assert!(!self.settled.contains(step), "settled `{step}` starts: {trail:#?}");
                 if *afresh {
@@ -83,7 +110,7 @@ impl Watch {
                 }
             }
             Change::StepClaimed { step, claim } => {
-                let allowed = !self.stopped || self.finally.contains(step);
+                let allowed = self.stop.is_none() || self.is_of_the_end(step);
                 assert!(allowed, "`{step}` is claimed after a stop: {trail:#?}");
                 let new = self.claimed.insert((step.clone(), claim.attempt));
                 assert!(new, "attempt {} of `{step}` is used again: {trail:#?}", claim.attempt);
@@ -114,6 +141,25 @@ impl Watch {
             _ => {}
         }
         self.effect(&event.change);
+        if let Change::EffectLanded { step, .. } = &event.change
+            && has_undo(now, step)
+        {
+            self.landings += 1;
+            self.to_undo.insert(self.landings);
+        }
+    }
+
+    /// Says when in its task's life a step runs.
+    pub fn part(&self, step: &StepId) -> Part {
+        match (self.finally.contains(step), step.undone()) {
+            (true, _) => Part::Finally,
+            (false, Some(_)) => Part::Undo,
+            (false, None) => Part::Main,
+        }
+    }
+
+    fn is_of_the_end(&self, step: &StepId) -> bool {
+        self.finally.contains(step) || (self.raised && step.undone().is_some())
     }
 
     /// What may have been sent is sent again only where its class or a person allows it; what
@@ -127,7 +173,8 @@ impl Watch {
             | Change::EffectReopened { step, name, .. } => (step.clone(), name.clone()),
             _ => return,
         };
-        let may_send = !self.stopped || self.finally.contains(&step);
+        let drains = self.stop == Some(StopMode::Drain) && !self.raised;
+        let may_send = self.stop.is_none() || drains || self.is_of_the_end(&step);
         let outside = self.effects.entry((step, name)).or_default();
         match change {
             Change::EffectIntended { intent, .. } => {
@@ -182,14 +229,15 @@ impl Watch {
             wanted.extend(own.filter(|entry| !claimed || !is_startable(entry)));
         }
         let header = store.header();
-        let starts = matches!(header.phase, Phase::Main | Phase::Finally { .. });
+        let starts = !matches!(header.phase, Phase::Closing { .. } | Phase::Ended { .. });
         let extra: Vec<_> = store.indexes.difference(&wanted).collect();
         assert!(extra.is_empty(), "entries of nothing: {extra:?}\nafter {:#?}", self.history);
         let missing = wanted.difference(&store.indexes).filter(|entry @ (index, member)| {
             let ready = is_startable(entry);
             let member_step = member.trim_end_matches("|queue");
             let mut finally = self.finally.iter();
-            let of_plan = !finally.any(|step| member_step.ends_with(&format!("|{step}")));
+            let of_plan = !finally.any(|step| member_step.ends_with(&format!("|{step}")))
+                && !member_step.contains("~undo-");
             let excused = ready && (!starts || (header.phase != Phase::Main && of_plan));
             !excused && (!header.state.is_final() || of_the_end(index, member))
         });
@@ -214,7 +262,9 @@ impl Watch {
                     let (next_event, hash) = (stored.next_event, stored.hash.clone());
                     Some(Record::Header(Header { next_event, hash, ..header.clone() }))
                 }
-                (Key::Gate | Key::Step(_) | Key::Effects(_), folded) => folded.cloned(),
+                (Key::Gate | Key::Owner | Key::Step(_) | Key::Effects(_), folded) => {
+                    folded.cloned()
+                }
                 _ => continue,
             };
             assert_eq!(folded, Some(record), "{key:?} is not what the log gives");
@@ -230,6 +280,13 @@ fn is_startable((index, member): &(String, String)) -> bool {
 /// True for entries that a task keeps after its end.
 fn of_the_end(index: &str, member: &str) -> bool {
     index.starts_with("state:") || index == "tasks" || member.ends_with("|remove")
+}
+
+fn has_undo(records: &Records, step: &StepId) -> bool {
+    match records.get(&Key::Definition(step.clone())) {
+        Some(Record::Definition(definition)) => definition.plan.undo.is_some(),
+        _ => panic!("`{step}` has no definition"),
+    }
 }
 
 fn max_attempts(records: &Records, step: &StepId) -> u32 {

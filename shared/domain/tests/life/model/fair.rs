@@ -7,7 +7,8 @@ use standfast_domain::index::{TIMERS, TimerEntry, WORK, parse_ready_member};
 use standfast_domain::outcome::{Failure, FailureClass, Outcome, Success};
 use standfast_domain::plan::StepPlan;
 use standfast_domain::record::{
-    Claim, Effect, EffectClass, Header, Key, MAIN_EFFECT, NotLanded, Payload, Phase, Record, Status,
+    Claim, Effect, EffectClass, Header, Key, MAIN_EFFECT, NotLanded, Payload, Phase, Record,
+    Status, StopMode,
 };
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
@@ -101,13 +102,28 @@ impl World {
 
     /// Tells that an effect has not happened.
     pub fn retract(&mut self, process: usize, at: &Attempt, name: &str) -> Said {
-        let how = NotLanded::NotSent;
+        let how = NotLanded::Checked;
         self.run(process, Command::RetractEffect { by: speaker(at, name), how })
     }
 
-    /// Stops the task.
+    /// Stops the task (`halt`).
     pub fn stop(&mut self) -> Said {
-        self.run(1, Command::Stop { reason: None })
+        self.stop_as(StopMode::Halt)
+    }
+
+    /// Stops the task.
+    pub fn stop_as(&mut self, mode: StopMode) -> Said {
+        self.run(1, Command::Stop { reason: None, mode })
+    }
+
+    /// Pauses the task.
+    pub fn pause(&mut self) -> Said {
+        self.run(0, Command::Pause { reason: None })
+    }
+
+    /// Resumes the task.
+    pub fn resume(&mut self) -> Said {
+        self.run(1, Command::Resume { reason: None })
     }
 
     /// Fires a timer of a step or of the task.
@@ -149,6 +165,14 @@ impl World {
             Some(Status::Succeeded { .. }) => "succeeded",
             Some(Status::Failed { .. }) => "failed",
             Some(Status::Skipped { .. }) => "skipped",
+        }
+    }
+
+    /// Gives the number that the next attempt of a step gets, or the one that runs has.
+    pub fn attempt_number(&mut self, step: &str) -> u32 {
+        match self.store.load(&Key::Step(id(step))).0 {
+            Some(Record::Step(state)) => state.attempt,
+            _ => 1,
         }
     }
 
@@ -228,7 +252,7 @@ impl World {
         assert!(header.state.is_final(), "it does not end: {header:#?}\n{trail:#?}");
         let work = self.store.members(WORK);
         assert!(work.is_empty(), "work is left after the end: {work:?}\n{trail:#?}");
-        if self.watch.stopped {
+        if self.watch.stop.is_some() {
             assert_eq!(header.state.as_str(), "cancelled", "a stop ends otherwise: {trail:#?}");
         }
         self.watch.fold(&self.task, &mut self.store);
@@ -247,13 +271,14 @@ impl World {
             };
             assert_eq!(self.answer(None, answer), Ok(true), "a hold of the task is answered");
         }
-        if self.header().phase != Phase::Main {
-            if self.held().iter().any(|(_, reason)| *reason == HoldReason::UncertainEffect) {
-                self.find_out(); // a step of `finally` waits for that as well
-            }
-            return;
+        if matches!(self.header().phase, Phase::Finally { .. }) && self.header().effects_owed > 0 {
+            return self.find_out();
         }
         for (step, reason) in self.held() {
+            let part = self.watch.part(&step);
+            if !self.header().phase.wants(part) {
+                continue;
+            }
             if reason != HoldReason::Timer && self.word(step.as_str()) == "held" {
                 let answer = match reason {
                     HoldReason::UncertainEffect => return self.find_out(),

@@ -3,6 +3,7 @@
 
 pub mod check;
 pub mod fair;
+pub mod planned;
 pub mod plans;
 pub mod store;
 pub mod world;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::json;
+use standfast_domain::ceiling::Ceiling;
 use standfast_domain::decide::{Addition, Submission};
 use standfast_domain::ids::{HandlerName, Kind, Principal, Queue, StepId};
 use standfast_domain::plan::{
-    Deadline, DeadlineThen, EffectPlan, OnFailure, Plan, Retry, StepPlan, Timeouts, Uses, When,
-    graph,
+    Deadline, DeadlineThen, EffectPlan, OnFailure, Plan, Retry, StepPlan, Timeouts, UndoPlan, Uses,
+    When, graph,
 };
 use standfast_domain::record::EffectClass;
 use standfast_domain::time::Span;
@@ -33,6 +34,7 @@ pub fn step(name: &str, needs: &[&str]) -> StepPlan {
         checkpoint: None,
         on_failure: None,
         effect: None,
+        undo: None,
     }
 }
 
@@ -40,6 +42,19 @@ pub fn step(name: &str, needs: &[&str]) -> StepPlan {
 pub fn effect(class: EffectClass, plan: StepPlan) -> StepPlan {
     let effect = EffectPlan { class, target: None, says: None, check: None };
     StepPlan { effect: Some(effect), ..plan }
+}
+
+/// The same step, whose effects can be undone.
+pub fn undo(plan: StepPlan) -> StepPlan {
+    let undo = UndoPlan {
+        uses: HandlerName::new("exec").expect("a name"),
+        queue: None,
+        with: json!({}),
+        timeout: Timeouts::default(),
+        retry: Retry { max_attempts: 1, ..Retry::default() },
+        effect: None,
+    };
+    StepPlan { undo: Some(undo), ..plan }
 }
 
 /// A step that redoes an earlier one when it fails.
@@ -58,6 +73,7 @@ pub fn plan(steps: Vec<StepPlan>, finally: Vec<StepPlan>) -> Plan {
         viewers: Vec::new(),
         operators: Vec::new(),
         labels: BTreeMap::new(),
+        approvers: Vec::new(),
         idempotency_key: None,
         artifacts: Vec::new(),
         deadline: None,
@@ -76,6 +92,7 @@ pub fn submission(plan: Plan) -> Submission {
         plan_dir: None,
         submitted_by: Principal::local(),
         idempotency_key: None,
+        ceiling: Ceiling::default(),
         retention: Span::from_secs(60),
         templated: BTreeSet::new(),
         named_in_if: BTreeMap::new(),
@@ -140,6 +157,12 @@ pub fn steps(draws: &[Draw], prefix: &str) -> (Vec<StepPlan>, Vec<Addition>) {
         if draw.effect % 2 == 1 && new.uses != Uses::Timer {
             let class = EffectClass::ALL[usize::from(draw.effect / 2) % EffectClass::ALL.len()];
             new = effect(class, new);
+            if class != EffectClass::None && draw.named % 3 > 0 && prefix != "f" {
+                new = undo(new);
+                let of = new.undo.as_mut().expect("it was set just now");
+                of.effect = new.effect.clone().filter(|_| draw.named % 3 == 1);
+                of.retry.max_attempts = 1 + u32::from(draw.attempts % 3);
+            }
         }
         new.retry.max_attempts = 1 + u32::from(draw.attempts % 3);
         new.retry.backoff = Span::from_secs(u64::from(draw.attempts / 4 % 3));

@@ -233,8 +233,11 @@ impl World {
         let drawn = draw(self.seed, &[step.as_str(), &round.to_string()]);
         if definition.templated {
             match drawn % 8 {
-                0 => return Ok(Resolution::Skip),
-                1 => return Ok(Resolution::Fault { message: "no such value".to_owned() }),
+                // An undo has no condition; its input may not resolve, but in no single scenario.
+                0 if step.undone().is_none() => return Ok(Resolution::Skip),
+                1 if step.undone().is_none() || self.seed > 1 => {
+                    return Ok(Resolution::Fault { message: "no such value".to_owned() });
+                }
                 _ => {}
             }
         }

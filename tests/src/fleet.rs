@@ -1,17 +1,20 @@
-//! Processes over a broker of their own, and what they say of themselves.
+//! Processes of one installation that answer their operator, and fleets of them over a broker of
+//! their own.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lapin::{Channel, Connection, ConnectionProperties};
 use serde_json::{Value, json};
 use standfast_protocol::tasks::SubmitRequest;
-use standfast_tests::binary::Running;
-use standfast_tests::private_rabbit::PrivateRabbit;
-use standfast_tests::private_redis::free_port;
-use standfast_tests::processes::Installation;
-use standfast_tests::wait;
+
+use crate::binary::Running;
+use crate::private_rabbit::PrivateRabbit;
+use crate::private_redis::free_port;
+use crate::processes::Installation;
+use crate::wait;
 
 /// The most of a core that a process may use while it waits for the broker.
 const WAITING_SHARE_MAX: f64 = 0.3;
@@ -20,24 +23,25 @@ pub const TURNS: Duration = Duration::from_secs(30);
 
 /// An installation on a broker of its own. Fields are dropped in this order.
 pub struct Fleet {
-    pub members: Vec<Member>,
+    pub members: Vec<Process>,
     pub own: Installation,
     pub node: PrivateRabbit,
 }
 
-/// One process with a port for its operator.
-pub struct Member {
-    name: String,
-    words: Vec<String>,
+/// One process with a port for its operator, its log in a file of its own.
+pub struct Process {
+    pub name: String,
     pub running: Running,
-    port: u16,
+    words: Vec<String>,
+    variables: Vec<(String, String)>,
+    admin: u16,
     log: PathBuf,
 }
 
 /// What a process has said and used until a moment.
 pub struct Mark {
     log_bytes: usize,
-    seconds: f64,
+    cpu: Duration,
     at: Instant,
 }
 
@@ -59,46 +63,24 @@ impl Fleet {
     /// Starts one more process; gives its number.
     pub fn member(&mut self, words: &[&str]) -> usize {
         let number = self.members.len();
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let name = format!("{}-{number}", words[0]);
-        let log = self.own.path().join(format!("{name}.log"));
-        let port = free_port();
-        let running = self.spawn(&words, port, &log);
-        self.members.push(Member { name, words, running, port, log });
+        self.members.push(Process::start(&self.own, &name, words, &[]));
         number
     }
 
     /// Starts a process again that has ended.
     pub fn again(&mut self, number: usize) {
-        let member = &self.members[number];
-        let running = self.spawn(&member.words, member.port, &member.log);
-        self.members[number].running = running;
-    }
-
-    fn spawn(&self, words: &[String], port: u16, log: &std::path::Path) -> Running {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut command = self.own.command(&words);
-        command.env("STANDFAST_ADMIN_ADDR", port.to_string());
-        Running::start(command, log)
+        self.members[number].again(&self.own);
     }
 
     /// Waits until a process calls itself ready.
     pub async fn green(&self, number: usize) {
-        let member = &self.members[number];
-        wait::within(TURNS, &format!("{} to be ready", member.name), async || {
-            member.ready().await.is_ok().then_some(())
-        })
-        .await;
+        self.members[number].green(TURNS).await;
     }
 
     /// Waits until a process calls itself not ready with these words in the reason.
     pub async fn red(&self, number: usize, cause: &str) -> String {
-        let member = &self.members[number];
-        let what = format!("{} to be red for `{cause}`", member.name);
-        wait::within(TURNS, &what, async || {
-            member.ready().await.err().filter(|text| text.contains(cause))
-        })
-        .await
+        self.members[number].red(cause).await
     }
 
     /// Opens a channel beside those of the fleet, which a drill may close like any other.
@@ -191,7 +173,8 @@ impl Fleet {
     /// with waiting.
     pub fn calm_since(&self, marks: &[Mark]) {
         for (member, mark) in self.members.iter().zip(marks) {
-            let share = (member.seconds() - mark.seconds) / mark.at.elapsed().as_secs_f64();
+            let used = member.cpu() - mark.cpu;
+            let share = used.as_secs_f64() / mark.at.elapsed().as_secs_f64();
             assert!(share < WAITING_SHARE_MAX, "{} used {share:.2} of a core", member.name);
             let mut said: BTreeMap<String, usize> = BTreeMap::new();
             for line in member.log()[mark.log_bytes..].lines() {
@@ -208,7 +191,7 @@ impl Fleet {
     }
 
     pub fn marks(&self) -> Vec<Mark> {
-        self.members.iter().map(Member::mark).collect()
+        self.members.iter().map(Process::mark).collect()
     }
 
     /// Adds up a counter or gauge over all processes; labels are given as they are written.
@@ -221,40 +204,142 @@ impl Fleet {
     }
 }
 
-impl Member {
-    async fn ready(&self) -> Result<(), String> {
-        let url = format!("http://127.0.0.1:{}/readyz", self.port);
-        let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().unwrap();
-        let answer = client.get(&url).send().await.map_err(|error| error.to_string())?;
-        match answer.status().is_success() {
-            true => Ok(()),
-            false => Err(answer.text().await.unwrap_or_default()),
+impl Process {
+    /// Starts one under a name; `variables` are added to its environment.
+    pub fn start(
+        own: &Installation,
+        name: &str,
+        words: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let log = own.path().join(format!("{name}.log"));
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let variables: Vec<(String, String)> =
+            variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let admin = free_port();
+        let running = Running::start(command(own, &words, &variables, admin), &log);
+        Self { name: name.to_owned(), running, words, variables, admin, log }
+    }
+
+    /// Starts it again once it has ended, with the same port and log.
+    pub fn again(&mut self, own: &Installation) {
+        let command = command(own, &self.words, &self.variables, self.admin);
+        self.running = Running::start(command, &self.log);
+    }
+
+    /// Asks whether it can work; gives its reason, or why no answer came, if it cannot.
+    pub async fn ready(&self) -> Result<(), String> {
+        match self.asked("/readyz").await {
+            Ok((true, _)) => Ok(()),
+            Ok((false, text)) => Err(text),
+            Err(error) => Err(error.to_string()),
         }
     }
 
-    /// Reads one metric; zero where it is not shown.
+    async fn asked(&self, path: &str) -> reqwest::Result<(bool, String)> {
+        let url = format!("http://127.0.0.1:{}{path}", self.admin);
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build()?;
+        let answer = client.get(url).send().await?;
+        Ok((answer.status().is_success(), answer.text().await?))
+    }
+
+    /// Reads one metric, its labels given as they are written; zero where it is not shown.
     pub async fn metric(&self, name: &str) -> f64 {
-        let url = format!("http://127.0.0.1:{}/metrics", self.port);
-        let text = reqwest::get(&url).await.unwrap().text().await.unwrap();
+        let (_, text) = self.asked("/metrics").await.unwrap();
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         found.map_or(0.0, |value| value.parse().unwrap())
+    }
+
+    /// Waits until it can work; panics if that takes longer than `most`.
+    pub async fn green(&self, most: Duration) {
+        let start = Instant::now();
+        let what = format!("{} to be ready", self.name);
+        wait::until(&what, async || {
+            let ready = self.ready().await;
+            let late = start.elapsed() > most;
+            assert!(ready.is_ok() || !late, "{} after {most:?}: {ready:?}", self.name);
+            ready.ok()
+        })
+        .await;
+    }
+
+    /// Waits until it is not ready and names a cause; gives its words.
+    pub async fn red(&self, cause: &str) -> String {
+        let start = Instant::now();
+        let what = format!("{} to say `{cause}`", self.name);
+        wait::until(&what, async || {
+            let ready = self.ready().await;
+            let named = ready.as_ref().err().filter(|text| text.contains(cause)).cloned();
+            let late = start.elapsed() > TURNS;
+            assert!(named.is_some() || !late, "{} says after {TURNS:?}: {ready:?}", self.name);
+            named
+        })
+        .await
     }
 
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Gives the processor time used so far, in seconds.
-    fn seconds(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.running.0.id())).unwrap();
-        let after_name = stat.rsplit(") ").next().unwrap();
-        let fields: Vec<&str> = after_name.split(' ').collect();
-        // Fields 14 and 15 of proc(5), in ticks of a hundredth of a second.
-        let ticks = |field: usize| fields[field - 3].parse::<f64>().unwrap();
-        (ticks(14) + ticks(15)) / 100.0
+    /// Counts the lines of its log that contain a text.
+    pub fn said(&self, text: &str) -> usize {
+        self.log().lines().filter(|line| line.contains(text)).count()
+    }
+
+    /// Gives the time of all its cores that it has used.
+    pub fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let after_name = stat.rsplit_once(')').unwrap().1;
+        let fields: Vec<&str> = after_name.split_whitespace().collect();
+        // Behind the name comes field 3 of proc(5); utime and stime are 14 and 15, in hundredths.
+        let ticks = |field: usize| fields[field - 3].parse::<u64>().unwrap();
+        Duration::from_millis((ticks(14) + ticks(15)) * 10)
+    }
+
+    /// Gives its memory that is not swapped out, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    /// Counts its open files and connections.
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.running.0.id()
+    }
+
+    /// Sends a signal by name, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    /// Waits for its end and gives the exit code and how long that took.
+    pub async fn ended(&mut self) -> (Option<i32>, Duration) {
+        let start = Instant::now();
+        let what = format!("{} to end", self.name);
+        let status = wait::until(&what, async || self.running.0.try_wait().unwrap()).await;
+        (status.code(), start.elapsed())
     }
 
     fn mark(&self) -> Mark {
-        Mark { log_bytes: self.log().len(), seconds: self.seconds(), at: Instant::now() }
+        Mark { log_bytes: self.log().len(), cpu: self.cpu(), at: Instant::now() }
     }
+}
+
+fn command(
+    own: &Installation,
+    words: &[String],
+    variables: &[(String, String)],
+    admin: u16,
+) -> Command {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut command = own.command(&words);
+    command.env("STANDFAST_ADMIN_ADDR", admin.to_string());
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    command
 }
