@@ -166,12 +166,12 @@ fn an_irreversible_effect_is_sent_once_unless_a_person_says_otherwise() {
 
 #[test]
 fn an_attempt_that_a_person_stops_keeps_the_rules() {
-    check(settings::attempt_stopped(), 14_717);
+    check(settings::attempt_stopped(), 14_776);
 }
 
 #[test]
 fn an_irreversible_effect_is_sent_once_though_its_attempt_is_stopped() {
-    check(settings::irreversible_attempt_stopped(), 10_505);
+    check(settings::irreversible_attempt_stopped(), 10_593);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn an_effect_whose_request_has_changed_is_sent_only_as_bidden() {
 
 #[test]
 fn a_drain_lets_what_runs_land_and_gives_way_to_a_stronger_stop() {
-    check(settings::drained(), 1567);
+    check(settings::drained(), 1580);
 }
 
 #[test]
