@@ -39,7 +39,14 @@ ok  ok  ok  ok  ok  ok  404 404 404 GET  /v1/tasks/{id}/events
 ok  ok  ok  ok  ok  ok  404 404 404 GET  /v1/tasks/{id}/verify
 ok  ok  403 403 403 ok  404 404 404 POST /v1/tasks/{id}/answers
 ok  ok  403 403 403 ok  404 404 404 POST /v1/tasks/{id}/steps/{step}/answers
+ok  ok  403 403 403 ok  404 404 404 POST /v1/tasks/{id}/pause
+ok  ok  403 403 403 ok  404 404 404 POST /v1/tasks/{id}/resume
+ok  ok  403 403 403 ok  404 404 404 POST /v1/tasks/{id}/steps/{step}/attempts/{attempt}/stop
+ok  ok  ok  ok  ok  ok  404 404 404 GET  /v1/tasks/{id}/stop-plan
 ok  ok  403 403 403 ok  404 404 404 POST /v1/tasks/{id}/stop
+ok  ok  ok  ok  ok  ok  404 404 404 GET  /v1/tasks/{id}/settlement
+-   -   -   -   -   ok  ok  ok  403 POST /v1/stops/count
+-   -   -   -   -   ok  ok  ok  403 POST /v1/stops
 ok  403 403 403 403 ok  404 404 404 POST /v1/tasks/{id}/hand-over
 -   -   -   -   -   ok  403 403 ok  POST /v1/workers
 -   -   -   -   -   ok  403 403 ok  POST /v1/claims
@@ -184,7 +191,7 @@ impl Cast {
         let unknown = TaskId::random([9; 16]).to_string();
         let id = task.map_or(unknown, |at| self.tasks[at].clone());
         let path = row.path.replace("{id}", &id).replace("{task}", &id);
-        let path = path.replace("{step}", "a").replace("{name}", "x");
+        let path = path.replace("{step}", "a").replace("{name}", "x").replace("{attempt}", "1");
         let path = match path.ends_with("/log") && row.method == "POST" || row.method == "PUT" {
             true => format!("{path}?worker=w&attempt=1&epoch=1&offset=0"),
             false => path,
@@ -483,7 +490,7 @@ async fn what_goes_on_for_long_ends_with_its_token_and_with_its_right() {
 async fn refusals_are_counted_by_the_right_that_was_missing() {
     let cast = Cast::gather().await;
     let find = |column: &str| cast.people.iter().find(|person| person.column == column).unwrap();
-    let stop = rows().into_iter().find(|row| row.path.ends_with("/stop")).unwrap();
+    let stop = rows().into_iter().find(|row| row.path == "/v1/tasks/{id}/stop").unwrap();
     let count = |right: &str| {
         let counts = cast.world.api.tokens().refusals().counts().read();
         counts.get(right).copied().unwrap_or(0)

@@ -11,6 +11,13 @@ use crate::text;
 
 /// What may be typed.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  standfast pause t07-4k9v2mq8r5x1c --reason \"the supplier is down\"
+  standfast resume t07-4k9v2mq8r5x1c
+
+Attempts that run go on; nothing new starts, and deadlines and time limits given as spans stand
+still. A pause may be repeated: it says whether anything still runs.")]
 pub struct PauseArgs {
     /// The task's id
     task: String,

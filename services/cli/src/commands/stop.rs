@@ -26,8 +26,9 @@ Examples:
   standfast stop --state queued --label team=tools --count
   standfast stop --state queued --label team=tools --reason \"wrong branch\"
 
-A stop asks nothing: it is stored at once. To look first, use --preview, and stop by the digest
-that it shows: if the task has moved since, nothing is stopped and the new plan is shown.")]
+A stop of one task asks nothing: it is stored at once. To look first, use --preview, and stop by
+the digest that it shows: if the task has moved since, nothing is stopped and the new plan is
+shown. A stop by filters counts first and asks.")]
 pub struct StopArgs {
     /// The task's id; without it, filters say which tasks
     task: Option<String>,

@@ -19,11 +19,11 @@ pub(super) fn decide(
 ) -> Result<Decision, Halt> {
     view.need([Key::Header, Key::Gate, Key::Claim(step.clone())])?;
     view.need([Key::Step(step.clone()), Key::Definition(step.clone())])?;
+    view.definition(step)?;
     let header = view.header()?;
     if let Phase::Ended { .. } = header.phase {
         return Err(Refusal::Ended(header.state).into());
     }
-    view.definition(step)?;
     let state = view.step(step)?;
     let refuse =
         |why: String| Err(Refusal::NotStoppable { step: step.clone(), attempt, why }.into());

@@ -7,8 +7,8 @@ use standfast_domain::index::{TIMERS, TimerEntry, WORK, parse_ready_member};
 use standfast_domain::outcome::{Failure, FailureClass, Outcome, Success};
 use standfast_domain::plan::StepPlan;
 use standfast_domain::record::{
-    Claim, Effect, EffectClass, Header, Key, MAIN_EFFECT, NotLanded, Payload, Phase, Record,
-    Status, StopMode,
+    Claim, Effect, EffectClass, Header, Key, MAIN_EFFECT, NotLanded, Payload, Record, Status,
+    StopMode,
 };
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
@@ -270,9 +270,6 @@ impl World {
                 _ => Answer::Retry,
             };
             assert_eq!(self.answer(None, answer), Ok(true), "a hold of the task is answered");
-        }
-        if matches!(self.header().phase, Phase::Finally { .. }) && self.header().effects_owed > 0 {
-            return self.find_out();
         }
         for (step, reason) in self.held() {
             let part = self.watch.part(&step);
