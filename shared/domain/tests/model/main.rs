@@ -211,7 +211,7 @@ fn an_undo_that_fails_waits_for_a_person() {
 
 #[test]
 fn an_undo_that_fell_silent_is_uncertain_itself() {
-    check(settings::undo_uncertain(), 19_958);
+    check(settings::undo_uncertain(), 20_057);
 }
 
 #[test]
