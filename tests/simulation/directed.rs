@@ -141,3 +141,19 @@ fn a_worker_that_stands_still_for_longer_than_a_claim_is_taken_over() {
     });
     assert_eq!(accepted(&changes), Some(2));
 }
+
+#[test]
+fn a_receipt_that_comes_after_a_take_over_ends_the_hold() {
+    let acts = step(10, "succeeds", json!({ "class": "irreversible" }));
+    let (world, changes) = lives(acts, async |world| {
+        while world.ledger.sent().is_empty() {
+            pause(Duration::from_millis(1)).await;
+        }
+        let name = world.ledger.sent()[0].process.clone();
+        let until = world.trace.elapsed() + Duration::from_secs(100);
+        world.processes.lock().unwrap()[&name].cut_off(until);
+    });
+    let held = |change: &Change| matches!(change, Change::StepHeld { .. });
+    assert!(changes.iter().any(held), "{changes:#?}");
+    assert_eq!((accepted(&changes), world.ledger.sent().len()), (Some(2), 1));
+}

@@ -5,7 +5,7 @@
 //! wait, one a message. Everything is forgotten at exit; the store publishes again what is
 //! ready. Every queue has a bound, because nothing here may grow with a peer that never reads.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub const KEPT_MESSAGES_MAX: usize = 1_000;
 pub const CONTROL_MESSAGES_MAX: usize = 1_000;
 
 /// Names one queue of the process.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Steps(Queue),
     Intake,
@@ -92,8 +92,9 @@ struct Holder {
 
 #[derive(Default)]
 struct State {
-    shelves: HashMap<Place, Shelf>,
-    holders: HashMap<u64, Holder>,
+    /// In order, so that whoever listens is told in the same one under the same seed.
+    shelves: BTreeMap<Place, Shelf>,
+    holders: BTreeMap<u64, Holder>,
     last_number: u64,
 }
 

@@ -11,7 +11,7 @@ use standfast_domain::hold::{Answer, HoldReason};
 use standfast_domain::ids::StepId;
 use standfast_domain::record::{
     Effect, EffectClass, Effects, Ending, Key, MAIN_EFFECT, NotLanded, Phase, Record, Standing,
-    effect_key,
+    StopMode, effect_key,
 };
 
 use super::Case;
@@ -232,8 +232,13 @@ impl Case<'_> {
     }
 
     fn nothing_is_intended_after_a_stop(&mut self) {
-        let ends = |seen: &&Seen| {
-            matches!(seen.event.change, Change::StopRequested { .. } | Change::TaskFailing { .. })
+        // Under a drain, attempts that run may finish, and send what they must for that.
+        let ends = |seen: &&Seen| match &seen.event.change {
+            Change::StopRequested { mode, .. } | Change::StopStrengthened { mode, .. } => {
+                *mode != StopMode::Drain
+            }
+            Change::TaskFailing { .. } => true,
+            _ => false,
         };
         let Some(closed) = self.events.iter().find(ends).map(|seen| seen.moment) else { return };
         for Seen { moment, event, .. } in self.events.clone() {
