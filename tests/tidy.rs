@@ -40,6 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("standfast-api", SERVICE),
     ("standfast-scheduler", SERVICE),
     ("standfast-worker", SERVICE),
+    ("standfast-bench", BENCH),
     ("standfast", BINARY),
     ("standfast-example-rust-worker", &["standfast-sdk"]),
     (TESTS, EVERYTHING),
@@ -49,9 +50,14 @@ const LAYERS: &[(&str, &[&str])] = &[
 const SERVICE: &[&str] =
     &["standfast-domain", "standfast-engine", "standfast-expressions", "standfast-protocol"];
 
+/// The benchmark runs a whole installation in one process, over ports that it is given.
+const BENCH: &[&str] =
+    &["standfast-domain", "standfast-engine", "standfast-scheduler", "standfast-worker"];
+
 /// The binary is where ports and adapters are put together.
 const BINARY: &[&str] = &[
     "standfast-api",
+    "standfast-bench",
     "standfast-brokers",
     "standfast-domain",
     "standfast-engine",

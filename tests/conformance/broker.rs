@@ -43,6 +43,7 @@ on_each_broker! {
     what_is_published_arrives_whole
     one_consumer_sees_a_queue_in_order
     no_more_than_the_prefetch_is_under_way
+    deliveries_may_be_ended_in_any_order
     closing_hands_back_what_is_not_acknowledged
     dropping_hands_back_what_is_not_acknowledged
     one_that_ceases_gives_back_what_it_has_not_given_and_can_end_the_rest

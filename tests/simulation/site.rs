@@ -75,6 +75,7 @@ impl Parts {
             worker: self.id(),
             queues: queues.iter().map(|name| Queue::new(*name).unwrap()).collect(),
             concurrency: u16::try_from(world.between(1, 4)).unwrap(),
+            stay: u32::try_from(world.between(0, 3)).unwrap(),
             grace: world.span(0, 5_000),
             claim_length: world.claim_length,
             attempts: "/standfast-simulates-and-has-no-folder".into(),

@@ -42,6 +42,7 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub struct Granted {
     pub moment: u64,
+    pub epoch: u32,
     /// Since the world began.
     pub elapsed: Duration,
 }
@@ -224,8 +225,9 @@ impl World {
                     self.trace.count("step running");
                     let mut history = self.history.lock().unwrap();
                     let place = (task.clone(), step, claim.attempt);
-                    let elapsed = self.trace.elapsed();
-                    history.claims.entry(place).or_insert(Granted { moment, elapsed });
+                    let (epoch, elapsed) = (claim.epoch, self.trace.elapsed());
+                    let granted = Granted { moment, epoch, elapsed };
+                    history.claims.entry(place).or_insert(granted);
                 }
                 Some(("effects", name)) => self.count_effects(name, bytes),
                 Some(_) => {}

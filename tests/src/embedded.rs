@@ -100,6 +100,7 @@ impl World {
             queues: queues.iter().map(|name| Queue::new(*name).unwrap()).collect(),
             concurrency,
             grace: Duration::from_secs(5),
+            stay: 0,
             claim_length: self.claim_length,
             attempts: self.directory.join("attempts"),
             secrets: Arc::new(EnvironmentSecrets::default()),

@@ -151,6 +151,12 @@ impl PrivateRabbit {
         assert!(status.success(), "kill {signal} {pid}");
     }
 
+    /// Gives the id of the Erlang machine's process.
+    pub fn pid(&self) -> u32 {
+        let pid = std::fs::read_to_string(self.folder.path().join("pid")).unwrap();
+        pid.trim().parse().unwrap()
+    }
+
     /// Gives the node's own log.
     pub fn log(&self) -> String {
         let Ok(files) = std::fs::read_dir(self.folder.path().join("log")) else {

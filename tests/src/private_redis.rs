@@ -32,6 +32,11 @@ impl PrivateRedis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// Gives the process's id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills it with -9 and starts it again on the same files.
     pub async fn restart(&mut self) {
         self.kill();

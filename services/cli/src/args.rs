@@ -3,7 +3,7 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    answer, api, artifacts, attempt, dead, dev, doctor, effects, events, explain, hand_over,
+    answer, api, artifacts, attempt, bench, dead, dev, doctor, effects, events, explain, hand_over,
     health, list, logs, pause, plan, run, scheduler, steps, stop, submit, token, verify, worker,
 };
 
@@ -60,6 +60,8 @@ pub enum Command {
     Dead(dead::DeadArgs),
     /// Check store, broker and clocks, and say what to do
     Doctor(doctor::DoctorArgs),
+    /// Measure how fast tasks go here
+    Bench(bench::BenchArgs),
     /// Start a whole installation in this process, over a folder
     Dev(dev::DevArgs),
     /// Start the HTTP api of an installation over Redis and RabbitMQ
@@ -78,7 +80,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Look", &["list", "explain", "steps", "events", "effects", "logs", "artifacts"]),
     ("Steer", &["answer", "pause", "resume", "stop", "attempt", "hand-over"]),
     ("Serve", &["dev", "api", "scheduler", "worker"]),
-    ("Operate", &["verify", "token", "dead", "doctor", "health"]),
+    ("Operate", &["verify", "token", "dead", "doctor", "health", "bench"]),
 ];
 
 const EXAMPLES: &str = "\

@@ -1,7 +1,7 @@
 //! One attempt from its claim to its result.
 
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use standfast_domain::outcome::FailureClass;
 use standfast_domain::record::NotLanded;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
-use standfast_engine::claims::{Claimed, Claims, Renewed, Report};
+use standfast_engine::claims::{Claimed, Claims, Renewed, Report, Stay};
 use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
 use tokio::sync::Notify;
@@ -30,6 +30,7 @@ use crate::handlers::{
 };
 use crate::heartbeat::{Heart, HeldUntil, Standing};
 use crate::log_keeper;
+use crate::pool::Pool;
 
 /// What a handler may overrun its own deadline, or the moment it was told to end, by before it
 /// is dropped: it needs some time to end its processes.
@@ -38,10 +39,10 @@ const OVERRUN: Duration = Duration::from_secs(15);
 const TELL_AGAIN: Duration = Duration::from_millis(500);
 
 /// Where handlers run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum HandlersRun {
-    /// Each on a thread of its own: one that blocks it holds nobody up.
-    OnThreads,
+    /// On threads of their own: one that blocks its thread holds nobody up.
+    OnThreads(Arc<Pool>),
     /// As tasks of the worker's runtime: for runs that are the same under one seed.
     AsTasks,
 }
@@ -64,15 +65,16 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// Runs an attempt whose claim was asked for at a time of the local clock, and tells its
-    /// result; true once that is stored or refused. `news` makes it ask the store at once
-    /// whether it is to go on.
+    /// result; with `stay`, its worker would go on with a step that this releases. `news` makes
+    /// it ask the store at once whether it is to go on.
     pub async fn run(
         &self,
         claimed: Claimed,
         asked: Duration,
         news: Arc<Notify>,
         handler: Arc<dyn Handler>,
-    ) -> (bool, Came) {
+        stay: Option<Stay>,
+    ) -> Ended {
         let cancel = self.hand_back.child_token();
         let heart = Heart {
             claims: self.claims.clone(),
@@ -86,15 +88,18 @@ impl Bench {
         let interval = claimed.interval.to_std();
         let (standing, beat) = heart.clone().start(interval, cancel.clone());
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
-        let directory = self.directories.make(&name, &claimed.inputs).await;
+        let (made, directory) = self.directory(&claimed, &*handler, &name).await;
         let before = self.still_held(&claimed, asked, &heart).await;
-        let mut gate = None;
+        let (mut gate, mut spooled) = (None, false);
         let report = match (&directory, before) {
             (Ok(directory), Standing::Held) => {
                 let log = LogSink::new(LogLimits::default(), Some(&directories::spool(directory)));
                 gate = self.gate(&claimed, directory, &log, (&heart, &cancel)).map(Arc::new);
-                let course = Course { cancel, pulse: heart.pulse.clone(), log, gate: gate.clone() };
-                self.work(&claimed, handler, directory, course).await
+                let (pulse, gate) = (heart.pulse.clone(), gate.clone());
+                let course = Course { cancel, pulse, log: log.clone(), gate };
+                let report = self.work(&claimed, handler, directory, course).await;
+                spooled = log.is_spooled();
+                report
             }
             (Ok(_), Standing::ToEnd | Standing::Lost) => {
                 let failure = Failure::new(Class::Cancelled, "it was told to end before it began");
@@ -106,35 +111,53 @@ impl Bench {
         if standing == Standing::Held && matches!(report, Report::Failed { .. }) {
             heart.last_words().await;
         }
-        let (told, came) = match standing {
-            _ if gate.as_ref().is_some_and(|gate| gate.is_over()) => (true, Came::GivenUp),
+        let ended = match standing {
+            _ if gate.as_ref().is_some_and(|gate| gate.is_over()) => Ended::given_up(true),
             Standing::Lost => {
                 tracing::info!(task = %claimed.task, step = %claimed.step,
                     attempt = claimed.attempt, "attempt was taken over; its result is dropped");
                 tell_apart(gate.as_deref(), &report).await;
-                (true, Came::GivenUp)
+                Ended::given_up(true)
             }
             Standing::Held if self.hand_back.is_cancelled() && is_cancelled(&report) => {
                 tell_apart(gate.as_deref(), &report).await; // a hand-back knows nothing of it
-                (self.tell(&claimed, None).await.is_some(), Came::GivenUp)
+                Ended::given_up(self.tell(&claimed, None, None).await.is_some())
             }
             Standing::Held | Standing::ToEnd => {
                 let came = match &report {
                     Report::Succeeded { .. } => Came::Succeeded,
                     Report::Failed { .. } => Came::Failed,
                 };
-                let told = self.tell(&claimed, Some(report.clone())).await;
-                if told == Some(Taken::No) {
+                let told = self.tell(&claimed, Some(report.clone()), stay).await;
+                if matches!(told, Some(Taken::No)) {
                     tell_apart(gate.as_deref(), &report).await;
                 }
-                (told.is_some(), came)
+                let (told, next) = (told.is_some(), told.and_then(Taken::next));
+                Ended { told, came, next }
             }
         };
         drop(beat);
-        if let Ok(directory) = directory {
+        if let Ok(directory) = directory
+            && (made || spooled)
+        {
             self.directories.remove(&directory).await;
         }
-        (told, came)
+        ended
+    }
+
+    /// Makes the attempt's directory, unless nothing would ever be in it; says whether it did.
+    async fn directory(
+        &self,
+        claimed: &Claimed,
+        handler: &dyn Handler,
+        name: &str,
+    ) -> (bool, Result<PathBuf, FilesError>) {
+        let checked = claimed.effect.as_ref().is_some_and(|effect| effect.check.is_some());
+        let empty = claimed.inputs.is_empty() && claimed.artifact.is_none() && !checked;
+        match empty && !handler.uses_directory() {
+            true => (false, Ok(self.directories.place(name))),
+            false => (true, self.directories.make(name, &claimed.inputs).await),
+        }
     }
 
     /// Renews a claim that may have run out on the way to its handler, since the store was slow
@@ -206,7 +229,7 @@ impl Bench {
         let heartbeat = claimed.heartbeat.map(Span::to_std);
         let watch = Silence::watch(pulse, heartbeat, cancel);
         let bound = left.to_std() + OVERRUN;
-        let report = watch.judge(run_handler(handler, job, bound, self.handlers_run).await);
+        let report = watch.judge(run_handler(handler, job, bound, &self.handlers_run).await);
         drop(keeper);
         let sent = effect.is_some_and(|effect| effect.may_have_been_sent());
         let report = self.keep(claimed, directory, report, sent).await;
@@ -280,22 +303,26 @@ impl Bench {
 
     /// Tells the result, or hands the attempt back, until the store has answered; `None`: it
     /// never did.
-    pub async fn tell(&self, claimed: &Claimed, report: Option<Report>) -> Option<Taken> {
+    pub async fn tell(
+        &self,
+        claimed: &Claimed,
+        report: Option<Report>,
+        stay: Option<Stay>,
+    ) -> Option<Taken> {
         let at = claimed.at(&self.worker);
         let mut failing = false;
         loop {
             let actor = self.actor.clone();
+            let (task, at, stay) = (&claimed.task, at.clone(), stay.clone());
             let told = match report.clone() {
-                Some(report) => {
-                    self.claims.complete(&claimed.task, at.clone(), report, actor).await
-                }
+                Some(report) => self.claims.complete_and_stay(task, at, report, actor, stay).await,
                 None => {
                     let why = "its worker is shutting down".to_owned();
-                    self.claims.hand_back(&claimed.task, at.clone(), why, actor).await
+                    self.claims.hand_back(task, at, why, actor).await.map(|()| None)
                 }
             };
             let error = match told {
-                Ok(()) => return Some(Taken::Yes),
+                Ok(next) => return Some(Taken::Yes(next.map(Box::new))),
                 Err(EngineError::Refused(refusal)) => {
                     tracing::info!(task = %claimed.task, step = %claimed.step,
                         attempt = claimed.attempt, %refusal, "result not taken");
@@ -318,10 +345,34 @@ impl Bench {
 }
 
 /// Whether a result was taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    Yes,
+    /// It was, and this is the attempt that the worker stays with.
+    Yes(Option<Box<Claimed>>),
     No,
+}
+
+impl Taken {
+    fn next(self) -> Option<Box<Claimed>> {
+        match self {
+            Self::Yes(next) => next,
+            Self::No => None,
+        }
+    }
+}
+
+/// What became of an attempt.
+pub(crate) struct Ended {
+    /// True once its result is stored or refused.
+    pub told: bool,
+    pub came: Came,
+    /// The attempt that was claimed with the result.
+    pub next: Option<Box<Claimed>>,
+}
+
+impl Ended {
+    fn given_up(told: bool) -> Self {
+        Self { told, came: Came::GivenUp, next: None }
+    }
 }
 
 /// What an attempt runs with, besides its claim.
@@ -390,14 +441,14 @@ impl Silence {
     }
 }
 
-/// Runs the handler apart, so that a panic and an endless one are only its own. On a thread of its
-/// own, one that blocks it harms nobody else either: heartbeats, and all else that the worker does,
-/// share the runtime's few threads. Dropping the future ends the handler where it next waits.
+/// Runs the handler apart, so that a panic and an endless one are only its own. On threads apart,
+/// one that blocks its thread harms nobody else either: heartbeats, and all else that the worker
+/// does, share the runtime's few threads. Dropping the future ends the handler where it next waits.
 async fn run_handler(
     handler: Arc<dyn Handler>,
     job: Job,
     bound: Duration,
-    run: HandlersRun,
+    run: &HandlersRun,
 ) -> handlers::Report {
     let (cancel, effect) = (job.cancel.clone(), job.effect.clone());
     let dropped = CancellationToken::new();
@@ -445,19 +496,15 @@ async fn run_handler(
 
 fn start(
     running: impl Future<Output = ()> + Send + 'static,
-    run: HandlersRun,
+    run: &HandlersRun,
 ) -> std::io::Result<()> {
     match run {
         HandlersRun::AsTasks => {
             tokio::spawn(running);
+            Ok(())
         }
-        HandlersRun::OnThreads => {
-            let runtime = tokio::runtime::Handle::current();
-            let name = "standfast-attempt".to_owned();
-            std::thread::Builder::new().name(name).spawn(move || runtime.block_on(running))?;
-        }
+        HandlersRun::OnThreads(pool) => pool.run(running),
     }
-    Ok(())
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -545,6 +592,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn handlers_that_block_their_threads_hold_nobody_up() {
         let folder = tempfile::tempdir().unwrap();
+        let run = HandlersRun::OnThreads(Arc::new(Pool::new()));
         let mut running = Vec::new();
         let mut gates = Vec::new();
         for _ in 0..5 {
@@ -552,7 +600,9 @@ mod tests {
             gates.push(gate);
             let handler = Arc::new(Blocking(Mutex::new(opened)));
             let job = job(folder.path(), Value::Null);
-            running.push(tokio::spawn(run_handler(handler, job, PATIENCE, HandlersRun::OnThreads)));
+            let run = run.clone();
+            running
+                .push(tokio::spawn(async move { run_handler(handler, job, PATIENCE, &run).await }));
         }
         tokio::task::yield_now().await; // all of them have begun
         for gate in gates {
@@ -601,7 +651,7 @@ mod tests {
             let job = Job { effect: sends.then_some(gate), ..job(folder.path(), Value::Null) };
             job.cancel.cancel();
             let bound = Duration::from_secs(600);
-            let report = run_handler(Arc::new(Sending), job, bound, HandlersRun::AsTasks).await;
+            let report = run_handler(Arc::new(Sending), job, bound, &HandlersRun::AsTasks).await;
             let ended = matches!(report, handlers::Report::Succeeded(_));
             assert_eq!(ended, sends, "{report:?}");
         }
@@ -613,9 +663,8 @@ mod tests {
         let (gate, opened) = channel();
         drop(gate);
         let handler = Arc::new(Blocking(Mutex::new(opened)));
-        let report =
-            run_handler(handler, job(folder.path(), Value::Null), PATIENCE, HandlersRun::OnThreads)
-                .await;
+        let run = HandlersRun::OnThreads(Arc::new(Pool::new()));
+        let report = run_handler(handler, job(folder.path(), Value::Null), PATIENCE, &run).await;
         let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
         assert_eq!(failure.class, Class::Retryable);
         assert!(failure.message.contains("the handler panicked: nobody let it go"), "{failure:?}");
@@ -623,9 +672,7 @@ mod tests {
         let (_gate, opened) = channel();
         let handler = Arc::new(Blocking(Mutex::new(opened)));
         let bound = Duration::from_millis(20);
-        let report =
-            run_handler(handler, job(folder.path(), Value::Null), bound, HandlersRun::OnThreads)
-                .await;
+        let report = run_handler(handler, job(folder.path(), Value::Null), bound, &run).await;
         let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
         assert_eq!(failure.class, Class::Timeout);
     }

@@ -15,6 +15,9 @@ use crate::files::{self, FilesError};
 /// Keeps the directories of attempts.
 #[async_trait]
 pub trait Directories: Send + Sync {
+    /// Says where the directory of a name would be, without making it.
+    fn place(&self, name: &str) -> PathBuf;
+
     /// Makes a fresh directory with the artifacts of needed steps at `inputs/STEP/NAME`. What a
     /// crash left under the name is removed first.
     async fn make(&self, name: &str, inputs: &[(StepId, Artifact)]) -> Result<PathBuf, FilesError>;
@@ -67,8 +70,12 @@ impl LocalDirectories {
 
 #[async_trait]
 impl Directories for LocalDirectories {
+    fn place(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
     async fn make(&self, name: &str, inputs: &[(StepId, Artifact)]) -> Result<PathBuf, FilesError> {
-        let directory = self.root.join(name);
+        let directory = self.place(name);
         match self.fill(&directory, inputs).await {
             Ok(()) => Ok(directory),
             Err(error) => {

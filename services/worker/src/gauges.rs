@@ -62,6 +62,12 @@ impl Gauges {
         self.lock().clone()
     }
 
+    /// Counts the attempts of a queue that have ended.
+    pub(crate) fn ended_of(&self, queue: &Queue) -> u64 {
+        let queues = self.lock();
+        queues.get(queue).map_or(0, |counts| counts.succeeded + counts.failed + counts.given_up)
+    }
+
     /// Gives what keeps the worker from taking steps, if anything: a loop that has not looked
     /// for `silent`, a queue without its consumer, a store that does not answer.
     pub fn fault(&self, silent: Duration) -> Option<String> {

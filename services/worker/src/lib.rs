@@ -20,7 +20,9 @@ mod folder;
 mod gauges;
 mod heartbeat;
 mod log_keeper;
+mod pool;
 mod recalls;
+mod reserve;
 mod secrets;
 mod worker;
 

@@ -31,8 +31,8 @@ const AGAIN: Duration = Duration::from_secs(30);
 pub(crate) struct Recalls(Mutex<BTreeMap<TaskId, Vec<Listening>>>);
 
 struct Listening {
-    step: StepId,
-    attempt: u32,
+    /// The step and its attempt; `None` while it is not known which comes.
+    at: Option<(StepId, u32)>,
     beat: Arc<Notify>,
 }
 
@@ -63,11 +63,33 @@ impl Drop for Listener<'_> {
     }
 }
 
+impl Listener<'_> {
+    /// Says which attempt it has listened for.
+    pub fn settle(&self, step: &StepId, attempt: u32) {
+        let mut table = self.recalls.lock();
+        for listening in table.get_mut(&self.task).into_iter().flatten() {
+            if Arc::ptr_eq(&listening.beat, &self.beat) {
+                listening.at = Some((step.clone(), attempt));
+            }
+        }
+    }
+}
+
 impl Recalls {
     /// Begins to listen for an attempt. Called before it is claimed: a stop may come right after.
     pub fn listen(&self, task: &TaskId, step: &StepId, attempt: u32) -> Listener<'_> {
+        self.add(task, Some((step.clone(), attempt)))
+    }
+
+    /// Begins to listen for an attempt that is claimed with another's outcome: which one it is,
+    /// [`Listener::settle`] says afterwards. Until then it hears all that is said of the task.
+    pub fn listen_ahead(&self, task: &TaskId) -> Listener<'_> {
+        self.add(task, None)
+    }
+
+    fn add(&self, task: &TaskId, at: Option<(StepId, u32)>) -> Listener<'_> {
         let beat = Arc::new(Notify::new());
-        let listening = Listening { step: step.clone(), attempt, beat: beat.clone() };
+        let listening = Listening { at, beat: beat.clone() };
         self.lock().entry(task.clone()).or_default().push(listening);
         Listener { recalls: self, task: task.clone(), beat }
     }
@@ -88,8 +110,11 @@ impl Recalls {
             return;
         };
         for listening in table.get(&word.task).into_iter().flatten() {
-            let step = word.step.as_ref().is_none_or(|step| *step == listening.step);
-            if step && word.attempt.is_none_or(|attempt| attempt == listening.attempt) {
+            let meant = listening.at.as_ref().is_none_or(|(step, attempt)| {
+                word.step.as_ref().is_none_or(|said| said == step)
+                    && word.attempt.is_none_or(|said| said == *attempt)
+            });
+            if meant {
                 listening.beat.notify_one();
             }
         }
@@ -160,5 +185,20 @@ mod tests {
         }
         drop((first, second));
         assert_eq!(recalls.lock().len(), 1, "a task without attempts here leaves the table");
+    }
+
+    #[test]
+    fn what_is_said_before_it_is_known_which_attempt_comes_is_kept() {
+        let recalls = Recalls::default();
+        let step = StepId::new("b").unwrap();
+        let ahead = recalls.listen_ahead(&id(1));
+        let word = |step| format!(r#"{{"task": "{}", "step": "{step}", "attempt": 1}}"#, id(1));
+        recalls.hear(word("b").as_bytes());
+        ahead.settle(&step, 1);
+        assert!(told(&ahead), "a stop may come between the claim and its answer");
+        recalls.hear(word("c").as_bytes());
+        assert!(!told(&ahead), "now it is known whom it means");
+        recalls.hear(word("b").as_bytes());
+        assert!(told(&ahead));
     }
 }

@@ -1,5 +1,7 @@
 //! The loop: as many attempts at a time as the worker has room for.
 
+mod stay;
+
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +17,6 @@ use standfast_domain::stage::Wake;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
-use standfast_engine::crash;
 use standfast_engine::ports::{BrokerError, Delivery, Source, StoreError, Subscription};
 use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -29,7 +30,9 @@ use crate::directories::{Directories, LocalDirectories};
 use crate::folder::Folder;
 use crate::gauges::Gauges;
 use crate::handlers::Secrets;
+use crate::pool::Pool;
 use crate::recalls::Recalls;
+use crate::reserve::Supply;
 
 /// The wait between two tries of a claim while the store does not answer.
 const CLAIM_AGAIN: Duration = Duration::from_millis(500);
@@ -67,6 +70,9 @@ pub struct Settings {
     pub queues: Vec<Queue>,
     /// Attempts it runs at a time, over all its queues.
     pub concurrency: u16,
+    /// Steps of one task that an attempt's slot may take over in a row, without a message, from
+    /// the steps that its outcome releases in the same queue.
+    pub stay: u32,
     /// How long attempts may go on after the shutdown began, before they are handed back.
     pub grace: Duration,
     /// How long a claim lasts unless renewed.
@@ -106,8 +112,11 @@ struct Work {
     shutdown: CancellationToken,
 }
 
-/// The loop of each queue; at its end it gives the subscription back, to be closed last.
-type Loops = BTreeMap<Queue, JoinHandle<Box<dyn Subscription>>>;
+/// The loop of each queue; at its end it gives its subscriptions back, to be closed last.
+type Loops = BTreeMap<Queue, JoinHandle<Subscriptions>>;
+
+/// What a queue was received by.
+type Subscriptions = Vec<Box<dyn Subscription>>;
 
 /// A step message's body.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -215,7 +224,8 @@ impl Worker {
         }
         let mut subscriptions = Vec::new();
         for consuming in loops.into_values() {
-            subscriptions.extend(consuming.await); // a panic there was reported by the runtime
+            // A panic there was reported by the runtime.
+            subscriptions.extend(consuming.await.into_iter().flatten());
         }
         running.close();
         tokio::select! {
@@ -252,7 +262,7 @@ impl Worker {
         let folder = open_folder(&self.settings).await?;
         let blobs = self.claims.blobs().clone();
         let local = LocalDirectories::new(folder.path().to_owned(), blobs);
-        Ok((Arc::new(local), HandlersRun::OnThreads, Some(folder)))
+        Ok((Arc::new(local), HandlersRun::OnThreads(Arc::new(Pool::new())), Some(folder)))
     }
 
     /// Handles one delivery: claims, runs, tells, acknowledges.
@@ -276,28 +286,11 @@ impl Worker {
                 delivery.acker.ack().await;
             }
             Woken::ShuttingDown => self.give_back(queue, delivery).await,
-            // Claimed while the shutdown began: nothing new starts after it.
-            Woken::Attempt(claimed, _) if work.shutdown.is_cancelled() => {
-                if work.bench.tell(&claimed, None).await.is_some() {
-                    delivery.acker.ack().await;
-                }
-            }
             Woken::Attempt(claimed, asked) => {
-                let Some(handler) = self.handlers.get(claimed.handler.as_str()) else { return };
-                self.gauges.started(queue);
-                work.here().insert(message.clone());
-                let (told, came) =
-                    work.bench.run(*claimed, asked, listener.beat.clone(), handler).await;
-                work.here().remove(&message);
-                self.gauges.ended(queue, came);
-                if told {
-                    crash::point("ack.before");
-                    delivery.acker.ack().await;
-                    crash::point("ack.after");
-                }
+                let held = stay::Held { acker: delivery.acker, slot, listener };
+                self.stay(queue, (*claimed, asked), held, work).await;
             }
         }
-        drop(slot);
     }
 
     /// Sends a message that was not looked at to the queue again, so that another worker has it
@@ -392,14 +385,16 @@ impl Work {
     async fn start(
         self: Arc<Self>,
         queue: &Queue,
-    ) -> Result<JoinHandle<Box<dyn Subscription>>, BrokerError> {
+    ) -> Result<JoinHandle<Subscriptions>, BrokerError> {
         let broker = self.worker.claims.engine().broker();
         broker.declare(queue).await?;
         let prefetch = self.worker.settings.concurrency;
         let subscription = broker.subscribe(Source::Steps(queue.clone()), prefetch).await?;
         self.worker.gauges.look(queue, subscription.subscribed());
         self.worker.subscribed.notify_one();
-        Ok(tokio::spawn(self.clone().consume(queue.clone(), subscription)))
+        let engine = self.worker.claims.engine().clone();
+        let supply = Supply::new(engine, queue.clone(), prefetch, subscription);
+        Ok(tokio::spawn(self.clone().consume(queue.clone(), supply)))
     }
 
     /// Takes from each queue that plans name, as they come, until the shutdown.
@@ -439,19 +434,18 @@ impl Work {
 
     /// Takes deliveries as they come, each once there is room for its attempt. The delivery
     /// comes first: a queue that only waits must not keep the room from the others.
-    async fn consume(
-        self: Arc<Self>,
-        queue: Queue,
-        mut subscription: Box<dyn Subscription>,
-    ) -> Box<dyn Subscription> {
+    async fn consume(self: Arc<Self>, queue: Queue, mut supply: Supply) -> Subscriptions {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         let mut next: Option<Delivery> = None;
         loop {
             tokio::select! {
                 biased;
-                _ = looks.tick() => self.worker.gauges.look(&queue, subscription.subscribed()),
+                _ = looks.tick() => {
+                    self.worker.gauges.look(&queue, supply.subscribed());
+                    supply.look(self.worker.gauges.ended_of(&queue)).await;
+                }
                 () = self.shutdown.cancelled() => break,
-                delivery = subscription.next(), if next.is_none() => match delivery {
+                delivery = supply.next(), if next.is_none() => match delivery {
                     Some(delivery) if self.runs_here(&delivery) => self.drop_spent(delivery),
                     Some(delivery) => next = Some(delivery),
                     None => break,
@@ -459,24 +453,30 @@ impl Work {
                 slot = self.slots.clone().acquire_owned(), if next.is_some() => {
                     let slot = slot.expect("never closed");
                     let Some(delivery) = next.take() else { continue };
-                    if self.slots.available_permits() == 0 {
-                        self.worker.loaded.notify_one();
-                    }
-                    let (work, queue) = (self.clone(), queue.clone());
-                    self.running.spawn(async move {
-                        work.worker.take(&queue, delivery, slot, &work).await;
-                        if work.slots.available_permits() == 1 {
-                            work.worker.loaded.notify_one();
-                        }
-                    });
+                    self.begin(&queue, delivery, slot);
+                    supply.look(self.worker.gauges.ended_of(&queue)).await;
                 }
             }
         }
-        subscription.cease().await;
+        let subscriptions = supply.cease().await;
         if let Some(delivery) = next {
             self.worker.give_back(&queue, delivery).await;
         }
-        subscription
+        subscriptions
+    }
+
+    /// Lets a delivery's attempt run in its slot.
+    fn begin(self: &Arc<Self>, queue: &Queue, delivery: Delivery, slot: OwnedSemaphorePermit) {
+        if self.slots.available_permits() == 0 {
+            self.worker.loaded.notify_one();
+        }
+        let (work, queue) = (self.clone(), queue.clone());
+        self.running.spawn(async move {
+            work.worker.take(&queue, delivery, slot, &work).await;
+            if work.slots.available_permits() == 1 {
+                work.worker.loaded.notify_one();
+            }
+        });
     }
 
     fn here(&self) -> MutexGuard<'_, BTreeSet<StepMessage>> {

@@ -236,6 +236,10 @@ fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt>
     else {
         return Ok(());
     };
+    let claim = Key::Claim(step.clone());
+    if view.step(step)?.status == Status::Pending && !view.knows(&claim) {
+        view.load_absent(claim); // nobody can have claimed it; whoever relies on that guards it
+    }
     leave(view, step)?;
     enter(view, step, Status::Ready { since: event.at, queue: queue.clone() })?;
     view.edit_step(step, |state| {

@@ -51,6 +51,24 @@ pub struct Staged {
     pub outgoing: Vec<(String, Outgoing)>,
 }
 
+impl Staged {
+    /// Takes the commit out; what stays has its id and nothing to write.
+    pub fn take_commit(&mut self) -> Commit {
+        let (id, scope) = (self.commit.id, self.commit.scope.clone());
+        let empty = Commit {
+            id,
+            scope,
+            guards: Vec::new(),
+            writes: Vec::new(),
+            first_event: 0,
+            events: Vec::new(),
+            indexes: Vec::new(),
+            returns: Vec::new(),
+        };
+        std::mem::replace(&mut self.commit, empty)
+    }
+}
+
 /// Stages the changes of a view. `events` are those that brought them about, in order;
 /// `returns` names records that the next command will want. Gives `None` if nothing changed.
 pub fn stage(

@@ -51,6 +51,9 @@ pub struct View {
     undo: Vec<(Key, Option<Slot>)>,
     /// True while the header is known to be absent: then everything unknown is absent too.
     unborn: bool,
+    /// True from a birth that this view has seen on, as long as it sees all that follows: then
+    /// everything unknown is absent, but for what changes without the header.
+    whole: bool,
     /// What evolving has made necessary, in order.
     pub todo: VecDeque<Todo>,
 }
@@ -64,6 +67,7 @@ impl View {
             changed: BTreeMap::new(),
             undo: Vec::new(),
             unborn: false,
+            whole: false,
             todo: VecDeque::new(),
         }
     }
@@ -94,7 +98,7 @@ impl View {
 
     /// Forgets what may have changed elsewhere: everything but immutable records that exist.
     pub fn forget_mutable(&mut self) {
-        self.unborn = false;
+        (self.unborn, self.whole) = (false, false);
         self.slots.retain(|key, slot| key.is_immutable() && slot.record.is_some());
     }
 
@@ -110,7 +114,12 @@ impl View {
 
     /// True if the record is known, be it as absent.
     pub fn knows(&self, key: &Key) -> bool {
-        self.unborn || self.slots.contains_key(key)
+        self.slots.contains_key(key) || self.lacks(key)
+    }
+
+    /// True if the record is known to be absent without having been looked for.
+    fn lacks(&self, key: &Key) -> bool {
+        self.unborn || (self.whole && !key.is_loose() && !self.slots.contains_key(key))
     }
 
     /// Walks the keys of all records that are known.
@@ -133,7 +142,7 @@ impl View {
     pub fn get(&self, key: &Key) -> Result<Option<&Record>, Halt> {
         match self.slots.get(key) {
             Some(slot) => Ok(slot.record.as_deref()),
-            None if self.unborn => Ok(None),
+            None if self.lacks(key) => Ok(None),
             None => Err(Halt::Need(vec![key.clone()])),
         }
     }
@@ -351,6 +360,7 @@ impl View {
                 slot.version = slot.record.is_some().then_some(id);
             }
         }
+        self.whole |= self.unborn && self.slots.contains_key(&Key::Header);
         self.unborn = false;
         self.undo.clear();
         self.todo.clear();
@@ -398,6 +408,20 @@ mod tests {
         view.rollback(savepoint);
         assert!(!view.knows(&Key::Gate));
         assert_eq!(view.changes_len(), 0);
+    }
+
+    #[test]
+    fn after_a_birth_only_what_changes_without_the_header_is_unknown() {
+        let mut view = View::new(TaskId::random([1; 16]));
+        view.load(Key::Header, None, None);
+        let header = Header::new(Time(0), "", 1, 0, None);
+        view.put(Key::Header, Some(Record::Header(header))).unwrap();
+        view.committed(CommitId(1));
+        let step = StepId::new("a").unwrap();
+        assert!(view.knows(&Key::Gate) && view.knows(&Key::Step(step.clone())));
+        assert!(!view.knows(&Key::Claim(step)));
+        view.refused();
+        assert!(!view.knows(&Key::Gate));
     }
 
     #[test]

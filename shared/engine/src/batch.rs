@@ -1,17 +1,17 @@
 //! Decides all commands that wait for one task as one batch, on one view. No I/O: what is
 //! missing is named, loaded by the lane, and the batch is decided anew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use standfast_domain::commit::CommitId;
 use standfast_domain::decide::{Command, Decision, Given, decide, hint, written_at_birth};
 use standfast_domain::event::{Change, Event};
 use standfast_domain::evolve::{event_time, evolve};
-use standfast_domain::ids::Principal;
+use standfast_domain::ids::{HandlerName, Principal, Queue, StepId, WorkerId};
 use standfast_domain::record::{Key, Phase};
 use standfast_domain::refusal::{Halt, Refusal};
 use standfast_domain::stage::{Staged, stage};
-use standfast_domain::time::Time;
+use standfast_domain::time::{Span, Time};
 use standfast_domain::view::{Todo, View};
 
 use crate::resolve;
@@ -20,11 +20,54 @@ use crate::resolve;
 /// store's own limit, with room for the last command.
 const CHANGES_SOFT_MAX: usize = 250;
 
+/// Needs of a step whose artifacts are looked up with its claim: they lie in one chunk.
+const NEEDS_MAX: u32 = 50;
+
 /// One command of a batch.
 pub(crate) struct Asked<'a> {
     pub command: &'a Command,
     pub actor: &'a Principal,
     pub wants: &'a [Key],
+    pub stay: Option<&'a Stay>,
+}
+
+/// What a worker would go on with once its outcome is taken: a step that this releases, of the
+/// same queue.
+#[derive(Clone, Debug)]
+pub struct Stay {
+    /// The queue.
+    pub queue: Queue,
+    /// The worker.
+    pub worker: WorkerId,
+    /// As whom it acts.
+    pub principal: Principal,
+    /// How long the claim lasts unless renewed.
+    pub length: Span,
+    /// The handlers that the worker has.
+    pub handlers: BTreeSet<HandlerName>,
+}
+
+impl Stay {
+    fn claim(&self, step: StepId, attempt: u32) -> Command {
+        Command::ClaimStep {
+            step,
+            attempt: Some(attempt),
+            worker: self.worker.clone(),
+            length: self.length,
+            handlers: Some(self.handlers.clone()),
+        }
+    }
+}
+
+/// Names the records that the answer to a claim of a step is to hold.
+pub(crate) fn claim_wants(step: &StepId) -> Vec<Key> {
+    vec![
+        Key::Definition(step.clone()),
+        Key::Step(step.clone()),
+        Key::Claim(step.clone()),
+        Key::Resolution(step.clone(), 1),
+        Key::Meta,
+    ]
 }
 
 /// What deciding a batch gave.
@@ -34,6 +77,8 @@ pub(crate) struct Decided {
     pub results: Vec<Result<(), Refusal>>,
     /// True for commands that changed something.
     pub acted: Vec<bool>,
+    /// The steps that workers stay with: by the command's place, the command that claims it.
+    pub stayed: BTreeMap<usize, Command>,
     /// What is to be stored; `None`: nothing changed.
     pub staged: Option<Staged>,
     /// What follows and had no room.
@@ -69,17 +114,36 @@ pub(crate) fn decide_batch(
             view.todo.clear();
             let results = batch.iter().map(|_| Err(refusal.clone())).collect();
             let acted = vec![false; batch.len()];
-            Ok(Decided { results, acted, staged: None, left: Vec::new(), released: false })
+            let (stayed, left) = (BTreeMap::new(), Vec::new());
+            Ok(Decided { results, acted, stayed, staged: None, left, released: false })
         }
     }
 }
 
 fn first_needs(view: &View, batch: &[Asked<'_>]) -> Vec<Key> {
-    let hinted = batch
-        .iter()
-        .flat_map(|asked| hint(asked.command).into_iter().chain(asked.wants.iter().cloned()));
+    let hinted = batch.iter().flat_map(|asked| {
+        hint(asked.command).into_iter().chain(wanted(view, asked.command, asked.wants))
+    });
     let unknown: BTreeSet<Key> = hinted.filter(|key| !view.knows(key)).collect();
     unknown.into_iter().collect()
+}
+
+/// Names the records that the answer to a command is to hold: those asked for, and with a claim
+/// what the step's needs have left, as far as the view knows who they are. A step of many needs
+/// reads those by itself.
+pub(crate) fn wanted(view: &View, command: &Command, wants: &[Key]) -> Vec<Key> {
+    let mut keys = wants.to_vec();
+    let Command::ClaimStep { step, .. } = command else { return keys };
+    let Ok(definition) = view.definition(step) else { return keys };
+    if definition.needs_count == 0 || definition.needs_count > NEEDS_MAX {
+        return keys;
+    }
+    let needs = Key::Needs(step.clone(), 0);
+    if let Ok(names) = view.names(&needs) {
+        keys.extend(names.iter().cloned().map(Key::Artifacts));
+    }
+    keys.push(needs);
+    keys
 }
 
 fn run(
@@ -118,10 +182,13 @@ fn run(
     }
     view.todo.extend(left.iter().cloned());
     let left = follow_up(view, now, &mut events)?;
+    let done = acted.iter().zip(batch).enumerate().filter(|(_, (acted, _))| **acted);
+    let stays = done.filter_map(|(place, (_, asked))| Some((place, asked.stay?)));
+    let stayed = stay(view, stays, now, &mut events)?;
     let staged = stage(view, &events, id, &[])?;
     let released = |event: &Event| matches!(event.change, Change::TaskReleased { .. });
     let released = events.iter().any(released);
-    Ok(Decided { results, acted, staged, left, released })
+    Ok(Decided { results, acted, stayed, staged, left, released })
 }
 
 /// Evaluates anew what a follow-up was told from outside: its sender evaluated it on records
@@ -184,6 +251,42 @@ fn follow_up(view: &mut View, now: Time, events: &mut Vec<Event>) -> Result<Vec<
     Ok(left)
 }
 
+/// Claims steps that the batch has released for workers who stay; a step that may not start, or
+/// that no worker stays for, wakes as usual.
+fn stay<'s>(
+    view: &mut View,
+    stays: impl Iterator<Item = (usize, &'s Stay)>,
+    now: Time,
+    events: &mut Vec<Event>,
+) -> Result<BTreeMap<usize, Command>, Halt> {
+    let ready = |event: &Event| match &event.change {
+        Change::StepReady { step, attempt, queue, .. } => {
+            Some((queue.clone(), step.clone(), *attempt))
+        }
+        _ => None,
+    };
+    let mut free: Vec<(Queue, StepId, u32)> = events.iter().filter_map(ready).collect();
+    let mut stayed = BTreeMap::new();
+    for (place, stay) in stays {
+        let Some(at) = free.iter().position(|(queue, ..)| *queue == stay.queue) else { continue };
+        let (_, step, attempt) = free.remove(at);
+        let command = stay.claim(step.clone(), attempt);
+        view.need(wanted(view, &command, &claim_wants(&step)))?;
+        let (savepoint, before) = (view.savepoint(), events.len());
+        match act(view, &command, &stay.principal, now, events) {
+            Ok(()) => {
+                stayed.insert(place, command);
+            }
+            Err(Halt::Refuse(_)) => {
+                view.rollback(savepoint);
+                events.truncate(before);
+            }
+            Err(need @ Halt::Need(_)) => return Err(need),
+        }
+    }
+    Ok(stayed)
+}
+
 /// Gives the command that a follow-up means, with what it must be told from outside.
 /// `Advance` is told that nothing is claimed: so it is right only in the `finally` phase.
 pub(crate) fn command_for(view: &View, todo: &Todo, now: Time) -> Result<Command, Halt> {
@@ -204,13 +307,10 @@ pub(crate) fn command_for(view: &View, todo: &Todo, now: Time) -> Result<Command
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use serde_json::json;
     use standfast_domain::decide::Resolution;
-    use standfast_domain::ids::{StepId, TaskId};
+    use standfast_domain::ids::TaskId;
     use standfast_domain::record::{EffectClass, Record, StepState};
-    use standfast_domain::time::Span;
 
     use super::*;
     use crate::submission::{Handlers, Submitted, prepare};
@@ -229,7 +329,7 @@ mod tests {
 
     fn decided(view: &mut View, command: &Command, id: u64) -> Decided {
         let actor = Principal::local();
-        let asked = [Asked { command, actor: &actor, wants: &[] }];
+        let asked = [Asked { command, actor: &actor, wants: &[], stay: None }];
         match decide_batch(view, &asked, &[], Time(1_000), CommitId(id)) {
             Ok(decided) => decided,
             Err(keys) => panic!("the view knows all, yet these are missing: {keys:?}"),

@@ -1,7 +1,9 @@
 //! What a worker does with an attempt: claim, renew, complete, hand back. The shipped worker
 //! and the api, for workers outside, both go through here.
 
-use std::collections::BTreeSet;
+mod given;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,18 +17,20 @@ use standfast_domain::ids::{
 use standfast_domain::index::{parse_ready_member, ready_index};
 use standfast_domain::json::{DEPTH_MAX, OUTPUT_INLINE_BYTES_MAX, check_value};
 use standfast_domain::outcome::{ARTIFACTS_MAX, Artifact, Failure, FailureClass, Outcome, Success};
-use standfast_domain::plan::{StepPlan, Uses};
+use standfast_domain::plan::StepPlan;
 use standfast_domain::record::{AttemptLog, Definition, Key, LastAttempt, Part, Payload, Record};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{SPAN_MAX, Span, Time};
 use standfast_domain::view::{Attempt, View};
 
+pub use crate::batch::Stay;
+use crate::batch::claim_wants;
 use crate::blobs::Blobs;
 use crate::effects::{DeclaredEffect, Told, relaxed};
 use crate::ports::{Load, Range, StoreError};
 use crate::registry::Registry;
 use crate::submission::{Grown, Handlers, prepare_added};
-use crate::{Engine, EngineError, resolve};
+use crate::{Engine, EngineError};
 
 /// How long a claim lasts unless renewed; a heartbeat comes each third of it.
 pub const CLAIM_LENGTH: Span = Span::from_secs(30);
@@ -215,27 +219,27 @@ impl Claims {
             length: ask.length,
             handlers: ask.handlers.clone(),
         };
-        let step = || ask.step.clone();
-        let wants = vec![
-            Key::Definition(step()),
-            Key::Step(step()),
-            Key::Claim(step()),
-            Key::Resolution(step(), 1),
-            Key::Meta,
-        ];
+        let wants = claim_wants(&ask.step);
         let done = self.engine.execute(&ask.task, command, ask.principal.clone(), wants).await?;
+        self.given(ask, done.records).await
+    }
+
+    /// Puts together what a worker needs for an attempt that it has claimed.
+    async fn given(
+        &self,
+        ask: &ClaimAsk,
+        records: BTreeMap<Key, Option<Record>>,
+    ) -> Result<Claimed, EngineError> {
         let mut view = View::new(ask.task.clone());
-        for (key, record) in done.records {
+        for (key, record) in records {
             view.load(key, record, None);
         }
         let state = view.step(&ask.step).map_err(broken)?;
         let definition = view.definition(&ask.step).map_err(broken)?.clone();
         let more = self.more_keys(&definition, state.round, state.resolved);
-        for (key, record) in self.engine.read(&ask.task, &more).await? {
-            view.load(key, record, None);
-        }
-        let inputs = self.inputs(&view, &definition).await?;
-        let mut claimed = claimed(&view, ask, &definition, inputs).map_err(broken)?;
+        self.complete_view(&mut view, more).await?;
+        let inputs = self.inputs(&mut view, &definition).await?;
+        let mut claimed = given::claimed(&view, ask, &definition, inputs).map_err(broken)?;
         claimed.effect = self.declared_effect(&ask.task, &definition, state.round).await?;
         Ok(claimed)
     }
@@ -252,27 +256,38 @@ impl Claims {
         keys
     }
 
-    /// Reads the artifacts of all steps that a step needs.
+    /// Reads what a view does not know yet.
+    async fn complete_view(&self, view: &mut View, keys: Vec<Key>) -> Result<(), EngineError> {
+        let missing: Vec<Key> = keys.into_iter().filter(|key| !view.knows(key)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        for (key, record) in self.engine.read(view.task(), &missing).await? {
+            view.load(key, record, None);
+        }
+        Ok(())
+    }
+
+    /// Gives the artifacts of all steps that a step needs.
     async fn inputs(
         &self,
-        view: &View,
+        view: &mut View,
         definition: &Definition,
     ) -> Result<Vec<(StepId, Artifact)>, EngineError> {
         let step = &definition.plan.id;
         let chunks = definition.needs_count.div_ceil(standfast_domain::record::LIST_CHUNK as u32);
-        let mut keys = Vec::new();
+        let mut needs = Vec::new();
         for chunk in 0..chunks {
             let names = view.names(&Key::Needs(step.clone(), chunk)).map_err(broken)?;
-            keys.extend(names.iter().cloned().map(Key::Artifacts));
+            needs.extend(names.iter().cloned());
         }
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
+        needs.sort();
+        let keys = needs.iter().cloned().map(Key::Artifacts).collect();
+        self.complete_view(view, keys).await?;
         let mut inputs = Vec::new();
-        for (key, record) in self.engine.read(view.task(), &keys).await? {
-            if let (Key::Artifacts(step), Some(Record::Artifacts(artifacts))) = (key, record) {
-                inputs.extend(artifacts.into_iter().map(|artifact| (step.clone(), artifact)));
-            }
+        for step in needs {
+            let artifacts = view.artifacts(&step).map_err(broken)?;
+            inputs.extend(artifacts.iter().cloned().map(|artifact| (step.clone(), artifact)));
         }
         Ok(inputs)
     }
@@ -311,21 +326,47 @@ impl Claims {
         report: Report,
         actor: Principal,
     ) -> Result<(), EngineError> {
+        self.complete_and_stay(task, at, report, actor, None).await.map(|_| ())
+    }
+
+    /// Takes an attempt's outcome as [`Claims::complete`] does, and gives its worker a step of
+    /// the same queue that this has released, claimed in the same commit. An answer that was
+    /// lost leaves that claim to expire, as with [`Claims::claim`].
+    pub async fn complete_and_stay(
+        &self,
+        task: &TaskId,
+        at: Attempt,
+        report: Report,
+        actor: Principal,
+        stay: Option<Stay>,
+    ) -> Result<Option<Claimed>, EngineError> {
         let (outcome, added, cost_usd_micros) = self.checked(task, &at.step, report).await?;
         let outcome = Box::new(outcome);
         let (step, attempt, worker) = (at.step.clone(), at.attempt, at.worker.clone());
         let command = Command::CompleteAttempt { at, outcome, added, cost_usd_micros };
         let wants = vec![Key::Step(step.clone())];
-        let mut done = self.engine.execute(task, command, actor, wants).await?;
+        let ask = stay.clone().map(|stay| (stay, task.clone()));
+        let mut done = self.engine.execute_staying(task, command, actor, wants, stay).await?;
         let last = match done.records.remove(&Key::Step(step.clone())).flatten() {
             Some(Record::Step(state)) => state.last,
             _ => None,
         };
         let late =
             |last: LastAttempt| last.late && last.attempt == attempt && last.worker == worker;
-        match last.is_some_and(late) {
-            true => Err(Refusal::Fenced { step, attempt }.into()),
-            false => Ok(()),
+        if last.is_some_and(late) {
+            return Err(Refusal::Fenced { step, attempt }.into());
+        }
+        let (Some((stay, task)), Some(step)) = (ask, done.stayed.take()) else { return Ok(None) };
+        let Stay { worker, principal, length, handlers, .. } = stay;
+        let handlers = Some(handlers);
+        let ask = ClaimAsk { task, step, attempt: None, worker, principal, length, handlers };
+        match self.given(&ask, done.records).await {
+            Ok(claimed) => Ok(Some(claimed)),
+            Err(error) => {
+                // The outcome is stored; what cannot be read of the next step must not hide that.
+                tracing::warn!(task = %ask.task, step = %ask.step, %error, "step left to expire");
+                Ok(None)
+            }
         }
     }
 
@@ -538,52 +579,4 @@ fn broken(halt: standfast_domain::refusal::Halt) -> EngineError {
             StoreError::Corrupt(format!("records {} are not known", names.join(", "))).into()
         }
     }
-}
-
-fn claimed(
-    view: &View,
-    ask: &ClaimAsk,
-    definition: &Definition,
-    inputs: Vec<(StepId, Artifact)>,
-) -> Result<Claimed, standfast_domain::refusal::Halt> {
-    let step = &ask.step;
-    let state = view.step(step)?;
-    // Other commands of the same commit may have passed the step on.
-    let claim = view.claim(step)?.filter(|claim| claim.worker == ask.worker).cloned();
-    let fenced = Refusal::Fenced { step: step.clone(), attempt: state.attempt };
-    let claim = claim.ok_or(fenced)?;
-    let with = match (state.resolved, view.get(&Key::Resolution(step.clone(), state.round))) {
-        (true, Ok(Some(Record::Value(with)))) => with.clone(),
-        _ => definition.plan.with.clone(),
-    };
-    let failure = match state.round {
-        1 => None,
-        round => resolve::failure(view, round)?,
-    };
-    let handler = match &definition.plan.uses {
-        Uses::Handler(handler) => handler.clone(),
-        Uses::Timer => return Err(Refusal::NoStep(step.clone()).into()),
-    };
-    Ok(Claimed {
-        task: view.task().clone(),
-        step: step.clone(),
-        handler,
-        attempt: claim.attempt,
-        epoch: claim.epoch,
-        round: state.round,
-        with,
-        defined_with: definition.plan.with.clone(),
-        failure,
-        started_at: claim.started_at,
-        ends_at: claim.ends_at,
-        expires_at: claim.expires_at,
-        length: claim.length,
-        interval: claim.interval(),
-        heartbeat: claim.heartbeat,
-        last_details: state.details.clone(),
-        artifact: definition.plan.artifact.clone(),
-        inputs,
-        effect: None,
-        traceparent: view.meta()?.traceparent.clone(),
-    })
 }

@@ -16,7 +16,7 @@ use standfast_domain::time::Time;
 use standfast_domain::view::{Todo, View};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use crate::batch::command_for;
+use crate::batch::{Stay, command_for};
 use crate::birth;
 use crate::core::{Core, Counters, Later};
 use crate::lane::{self, Done, Input, Request};
@@ -75,8 +75,21 @@ impl Engine {
         actor: Principal,
         wants: Vec<Key>,
     ) -> Result<Done, EngineError> {
+        self.execute_staying(task, command, actor, wants, None).await
+    }
+
+    /// Carries out a command, and claims a step that it releases for a worker who stays.
+    pub(crate) async fn execute_staying(
+        &self,
+        task: &TaskId,
+        command: Command,
+        actor: Principal,
+        wants: Vec<Key>,
+        stay: Option<Stay>,
+    ) -> Result<Done, EngineError> {
         let (reply, answer) = oneshot::channel();
-        let request = Request { task: task.clone(), command, actor, wants, reply: Some(reply) };
+        let (task_id, reply) = (task.clone(), Some(reply));
+        let request = Request { task: task_id, command, actor, wants, stay, reply };
         let gone = || EngineError::Store(StoreError::Unavailable("the engine is ending".into()));
         self.lane(task).send(Input::Ask(Box::new(request))).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?

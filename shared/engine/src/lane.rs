@@ -21,14 +21,15 @@ use std::time::Duration;
 
 use standfast_domain::commit::Scope;
 use standfast_domain::decide::Command;
-use standfast_domain::ids::{Principal, TaskId};
+use standfast_domain::ids::{Principal, StepId, TaskId};
 use standfast_domain::record::{Key, Phase, Record};
+use standfast_domain::stage::Staged;
 use standfast_domain::time::Time;
 use standfast_domain::view::{Todo, View};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::EngineError;
-use crate::batch::{Asked, Decided, decide_batch};
+use crate::batch::{Asked, Decided, Stay, claim_wants, decide_batch, wanted};
 use crate::core::Core;
 use crate::crash;
 use crate::outbox;
@@ -60,6 +61,7 @@ pub(crate) struct Request {
     pub command: Command,
     pub actor: Principal,
     pub wants: Vec<Key>,
+    pub stay: Option<Stay>,
     pub reply: Option<oneshot::Sender<Result<Done, EngineError>>>,
 }
 
@@ -72,6 +74,8 @@ pub struct Done {
     pub acted: bool,
     /// The records that were asked for, as they are now.
     pub records: BTreeMap<Key, Option<Record>>,
+    /// The step that the worker stays with; its records are among them.
+    pub stayed: Option<StepId>,
 }
 
 /// What a lane is told.
@@ -248,6 +252,7 @@ impl Lane {
                 command: &request.command,
                 actor: &request.actor,
                 wants: &request.wants,
+                stay: request.stay.as_ref(),
             })
             .collect();
         let id = self.core.commit_id();
@@ -345,12 +350,12 @@ impl Lane {
         more
     }
 
-    async fn commit_part(&mut self, part: Vec<(Batch, Decided)>) -> Vec<Batch> {
+    async fn commit_part(&mut self, mut part: Vec<(Batch, Decided)>) -> Vec<Batch> {
         part.iter().for_each(|(batch, _)| crash_points(batch, Moment::Before));
         let commits: Vec<_> = part
-            .iter()
-            .filter_map(|(_, decided)| decided.staged.as_ref())
-            .map(|staged| staged.commit.clone())
+            .iter_mut()
+            .filter_map(|(_, decided)| decided.staged.as_mut())
+            .map(Staged::take_commit)
             .collect();
         let (now, answers) = match self.core.commit(&commits, STORE_PATIENCE).await {
             Ok(answer) => answer,
@@ -480,20 +485,39 @@ fn crash_points(batch: &Batch, moment: Moment) {
 /// Answers the commands of a batch that were decided; those that had no room stay.
 fn reply(batch: &mut Batch, decided: Decided, now: Time) {
     let count = decided.results.len();
-    let results = decided.results.into_iter().zip(decided.acted);
-    for (request, (result, acted)) in batch.requests.drain(..count).zip(results) {
+    let results = decided.results.into_iter().zip(decided.acted).enumerate();
+    for (request, (place, (result, acted))) in batch.requests.drain(..count).zip(results) {
         let Some(reply) = request.reply else { continue };
+        let claim = decided.stayed.get(&place);
         let answer = match result {
-            Ok(()) => Ok(Done { now, acted, records: wanted(&batch.view, &request.wants) }),
+            Ok(()) => {
+                let mut wants = wanted(&batch.view, &request.command, &request.wants);
+                let stayed = claim.and_then(claimed_step);
+                if let (Some(claim), Some(step)) = (claim, &stayed) {
+                    wants.extend(wanted(&batch.view, claim, &claim_wants(step)));
+                }
+                Ok(Done { now, acted, records: records(&batch.view, wants), stayed })
+            }
             Err(refusal) => Err(EngineError::Refused(refusal)),
         };
         let _ = reply.send(answer); // whoever asked may have gone
     }
 }
 
-fn wanted(view: &View, wants: &[Key]) -> BTreeMap<Key, Option<Record>> {
-    let known = wants.iter().filter(|key| view.knows(key));
-    known.map(|key| (key.clone(), view.get(key).ok().flatten().cloned())).collect()
+fn claimed_step(command: &Command) -> Option<StepId> {
+    match command {
+        Command::ClaimStep { step, .. } => Some(step.clone()),
+        _ => None,
+    }
+}
+
+fn records(view: &View, wants: Vec<Key>) -> BTreeMap<Key, Option<Record>> {
+    let known = wants.into_iter().filter(|key| view.knows(key));
+    let record = |key: Key| {
+        let record = view.get(&key).ok().flatten().cloned();
+        (key, record)
+    };
+    known.map(record).collect()
 }
 
 fn fail(batch: Batch, error: &EngineError) {

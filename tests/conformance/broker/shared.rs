@@ -55,6 +55,24 @@ pub async fn no_more_than_the_prefetch_is_under_way(rig: &Rig) {
     assert_eq!(take(&mut subscription, 1).await, ["m3"]);
 }
 
+pub async fn deliveries_may_be_ended_in_any_order(rig: &Rig) {
+    let mut subscription = rig.subscribe(source(), 8).await;
+    rig.publish(steps(0..16)).await;
+    for order in [[1, 0, 3, 5, 2, 4, 7, 6], [7, 3, 0, 2, 1, 6, 4, 5]] {
+        let mut held = Vec::new();
+        for _ in 0..8 {
+            held.push(Some(next(&mut subscription).await.acker));
+        }
+        for place in order {
+            let acker = held[place].take().unwrap();
+            // One of them dies; the others are acked around it.
+            assert!(if place == 3 { acker.dead_letter().await } else { acker.ack().await });
+        }
+    }
+    rig.publish(steps(16..17)).await;
+    assert_eq!(take(&mut subscription, 1).await, ["m16"], "nothing came a second time");
+}
+
 pub async fn closing_hands_back_what_is_not_acknowledged(rig: &Rig) {
     let mut first = rig.subscribe(source(), 3).await;
     rig.publish(steps(0..3)).await;

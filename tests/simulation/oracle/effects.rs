@@ -170,13 +170,19 @@ impl Case<'_> {
 
     /// Once the epoch has risen, no attempt of an older one sends.
     fn nothing_is_sent_after_the_epoch(&mut self) {
-        let raised = |seen: &&Seen| matches!(seen.event.change, Change::EpochRaised { .. });
-        let Some(raised) = self.events.iter().find(raised).map(|seen| seen.moment) else { return };
+        let raised = self.events.iter().find_map(|seen| match seen.event.change {
+            Change::EpochRaised { epoch } => Some((seen.moment, epoch)),
+            _ => None,
+        });
+        let Some((raised, epoch)) = raised else { return };
         for sent in self.sent.clone() {
-            let granted = self.granted(&sent).unwrap_or(u64::MAX);
+            // By its claim's epoch: one may be claimed in the very commit that raises it.
+            let step = StepId::new(sent.request.step.clone()).unwrap();
+            let claim = self.claims.get(&(step, sent.request.attempt));
+            let older = claim.is_some_and(|claim| claim.epoch < epoch);
             let Sent { moment, request, .. } = sent;
             let excused = request.unaware || request.behind;
-            if granted < raised && raised < moment && !excused {
+            if older && raised < moment && !excused {
                 let key = request.key;
                 self.fault(format!("{key}: was sent after the epoch had risen"));
             }

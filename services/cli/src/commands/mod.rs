@@ -4,6 +4,7 @@ pub mod answer;
 pub mod api;
 pub mod artifacts;
 pub mod attempt;
+pub mod bench;
 mod ceiling;
 pub mod dead;
 pub mod dev;
@@ -87,6 +88,7 @@ async fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Api(args) => api::execute(args).await,
         Command::Scheduler(args) => scheduler::execute(args).await,
         Command::Worker(args) => worker::execute(args).await,
+        Command::Bench(args) => interruptible(bench::execute(args)).await,
         Command::Health(args) => interruptible(health::execute(args)).await,
     }
 }

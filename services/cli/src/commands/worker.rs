@@ -37,6 +37,11 @@ pub struct WorkerArgs {
     #[arg(long, env = "STANDFAST_CONCURRENCY", value_name = "N", hide_env_values = true)]
     #[arg(default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
+    /// Steps that a slot may take over in a row, without a message, from what its steps release
+    /// in the same queue; others of the queue wait meanwhile
+    #[arg(long, env = "STANDFAST_STAY", value_name = "N", hide_env_values = true)]
+    #[arg(default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    stay: u32,
     /// How long attempts may go on after the worker was told to end
     #[arg(long, env = "STANDFAST_GRACE", value_name = "SPAN", hide_env_values = true)]
     #[arg(value_parser = span, default_value = "30s")]
@@ -88,6 +93,7 @@ pub async fn execute(args: WorkerArgs) -> Result<Exit, Failure> {
         worker: process_id("w"),
         queues: args.queues,
         concurrency: args.concurrency,
+        stay: args.stay,
         grace: args.grace,
         claim_length: args.claim_length,
         attempts,

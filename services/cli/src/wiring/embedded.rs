@@ -231,6 +231,7 @@ fn start_worker(
         worker: process_id("w"),
         queues: vec![queue],
         concurrency: work.concurrency,
+        stay: 0,
         grace: GRACE,
         claim_length: CLAIM_LENGTH,
         attempts: data.join("attempts"),

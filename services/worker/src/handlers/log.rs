@@ -91,16 +91,11 @@ pub struct LogSink {
 }
 
 impl LogSink {
-    /// Makes an empty log; with a path, its beginning is also written to a file there. A file
-    /// that cannot be made or written costs the spool, never the attempt.
+    /// Makes an empty log; with a path, its beginning is also written to a file there, which is
+    /// made with the first line. A file that cannot be made or written costs the spool, never
+    /// the attempt.
     pub fn new(limits: LogLimits, spool: Option<&Path>) -> Self {
-        let spool = spool.and_then(|path| match File::create(path) {
-            Ok(file) => Some(Spool { file, path: path.to_owned(), bytes: 0 }),
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "failed to make a log file");
-                None
-            }
-        });
+        let spool = spool.map(|path| Spool { file: None, path: path.to_owned(), bytes: 0 });
         let log = Log {
             limits,
             masker: Masker::default(),
@@ -150,9 +145,18 @@ impl LogSink {
             dropped_bytes: log.tail_from() - log.head.len() as u64,
             tail: log.tail_text(0),
             total_bytes: log.total,
-            spool: log.spool.as_ref().map(|spool| spool.path.clone()),
+            spool: log
+                .spool
+                .as_ref()
+                .filter(|spool| spool.exists())
+                .map(|spool| spool.path.clone()),
             spooled_bytes: log.spool.as_ref().map_or(0, |spool| spool.bytes),
         }
+    }
+
+    /// True once there is a spool file.
+    pub fn is_spooled(&self) -> bool {
+        self.lock().spool.as_ref().is_some_and(Spool::exists)
     }
 
     /// Gives what follows a position; positions are bytes of the whole log.
@@ -187,9 +191,26 @@ struct Log {
 }
 
 struct Spool {
-    file: File,
+    /// Made with the first line.
+    file: Option<File>,
     path: PathBuf,
     bytes: u64,
+}
+
+impl Spool {
+    fn exists(&self) -> bool {
+        self.file.is_some()
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            empty => empty.insert(File::create(&self.path)?),
+        };
+        file.write_all(bytes)?;
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
 }
 
 fn slot(source: LogSource) -> usize {
@@ -245,12 +266,10 @@ impl Log {
         if let Some(spool) = &mut self.spool {
             let left = self.limits.spool_bytes_max.saturating_sub(spool.bytes);
             let end = text.floor_char_boundary(usize::try_from(left).unwrap_or(usize::MAX));
-            match spool.file.write_all(&text.as_bytes()[..end]) {
-                Ok(()) => spool.bytes += end as u64,
-                Err(error) => {
-                    tracing::warn!(path = %spool.path.display(), %error, "failed to write a log");
-                    self.spool = None;
-                }
+            if let Err(error) = spool.write(&text.as_bytes()[..end]) {
+                tracing::warn!(path = %spool.path.display(), %error, "failed to write a log");
+                let _ = std::fs::remove_file(&spool.path); // half a log is none
+                self.spool = None;
             }
         }
         let mut rest = text;

@@ -81,6 +81,12 @@ pub trait Handler: Send + Sync {
     /// error where the plan must say it.
     fn effect(&self, input: &Value) -> Result<EffectClass, String>;
 
+    /// Says whether attempts use their directory besides a step's artifact and inputs. Where it
+    /// is false and there are none of those, [`Job::directory`] names a place that does not exist.
+    fn uses_directory(&self) -> bool {
+        true
+    }
+
     /// Says of a failed run as the check of an effect that the effect has not happened. Any
     /// other failure says nothing of it.
     fn says_no(&self, _: &Failure) -> bool {

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use lapin::options::{
-    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions,
+    BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Consumer};
@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+use super::acks::Acks;
 use super::connection::{Link, Pauses, STABLE, channel};
 use super::counters::Counts;
 use super::settings::{CALL_BOUND, Names, short};
@@ -223,11 +224,12 @@ impl Task {
             let Some(opened) = opened else { return };
             match opened {
                 Ok((channel, mut consumer)) => {
+                    let acks = Acks::start(channel.clone(), self.context.counts.clone());
                     self.subscribed(ever, warned);
                     answer(&mut first, Ok(()));
                     ever = true;
                     let since = Instant::now();
-                    match self.consume(&mut consumer).await {
+                    match self.consume(&mut consumer, &acks).await {
                         Ended::Asked => return self.end(&channel, consumer).await,
                         Ended::Lost(reason) => {
                             self.inbox.lost();
@@ -358,13 +360,13 @@ impl Task {
         let _ = timeout(CALL_BOUND, channel.close(200, text)).await;
     }
 
-    async fn consume(&mut self, consumer: &mut Consumer) -> Ended {
+    async fn consume(&mut self, consumer: &mut Consumer, acks: &Acks) -> Ended {
         loop {
             tokio::select! {
                 next = consumer.next() => match next {
                     Some(Ok(delivery)) => {
                         let acker = delivery.acker.clone();
-                        self.inbox.put(self.delivery(delivery), acker);
+                        self.inbox.put(self.delivery(delivery, acks), acker);
                     }
                     Some(Err(error)) => return Ended::Lost(error.to_string()),
                     None => return Ended::Lost("the broker cancelled the consumer".to_owned()),
@@ -374,7 +376,7 @@ impl Task {
         }
     }
 
-    fn delivery(&self, from: lapin::message::Delivery) -> Delivery {
+    fn delivery(&self, from: lapin::message::Delivery, acks: &Acks) -> Delivery {
         let properties = &from.properties;
         Delivery {
             routing_key: from.routing_key.to_string(),
@@ -384,7 +386,7 @@ impl Task {
             user_id: properties.user_id().as_ref().map(ToString::to_string),
             headers: text_headers(properties.headers().as_ref()),
             body: Bytes::from(from.data),
-            acker: Box::new(RabbitAcker { acker: from.acker, counts: self.context.counts.clone() }),
+            acker: acks.acker(from.delivery_tag, from.acker),
         }
     }
 }
@@ -416,33 +418,4 @@ pub(crate) fn text_headers(table: Option<&FieldTable>) -> Vec<(String, String)> 
         other => format!("{other:?}"),
     };
     table.into_iter().map(|(name, value)| (name.to_string(), text(value))).collect()
-}
-
-/// Ends a delivery on the channel that it came by; no tag ever leaves it.
-struct RabbitAcker {
-    acker: lapin::Acker,
-    counts: Arc<Counts>,
-}
-
-impl RabbitAcker {
-    /// Only `Ok(true)` was written; anything else counts as lost. A write that hangs longer
-    /// than its bound may still arrive, which does no harm: the work is already stored.
-    async fn written(&self, call: impl Future<Output = lapin::Result<bool>>) -> bool {
-        let written = matches!(timeout(CALL_BOUND, call).await, Ok(Ok(true)));
-        if !written {
-            self.counts.acks_lost.add(1);
-        }
-        written
-    }
-}
-
-#[async_trait]
-impl Acker for RabbitAcker {
-    async fn ack(self: Box<Self>) -> bool {
-        self.written(self.acker.ack(BasicAckOptions { multiple: false })).await
-    }
-
-    async fn dead_letter(self: Box<Self>) -> bool {
-        self.written(self.acker.reject(BasicRejectOptions { requeue: false })).await
-    }
 }

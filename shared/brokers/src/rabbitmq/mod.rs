@@ -4,6 +4,7 @@
 //! subscriptions (`consumer`); the reasons stand there. `rejected` holds the tools for what
 //! could not be accepted, `probe` asks the broker for its name and version.
 
+mod acks;
 mod connection;
 mod consumer;
 mod control;
@@ -154,6 +155,14 @@ impl RabbitBroker {
     pub async fn close(self) {
         goodbye(&self.consuming).await;
         goodbye(&self.publishing).await;
+    }
+
+    /// Deletes all queues and exchanges under this broker's prefix, with these step queues. For
+    /// what was made for a while under a prefix of its own, such as a benchmark; nothing may use
+    /// it any more.
+    pub async fn remove_all(&self, queues: &[Queue]) -> Result<(), BrokerError> {
+        let live = self.consuming.by(Instant::now() + CALL_BOUND).await?;
+        topology::remove(&channel(&live).await?, &self.settings.names, queues).await
     }
 
     async fn declare_base(&self, deadline: Instant) -> Result<(), BrokerError> {

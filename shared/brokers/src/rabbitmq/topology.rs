@@ -14,10 +14,13 @@
 //!
 //! All queues but the last are durable quorum queues. Dead-lettering is at least once, which needs
 //! `x-overflow=reject-publish` beside the strategy. Lengths and time-outs are left to
-//! policies, because an argument can never be changed on a queue that exists. Nothing is ever
-//! deleted here.
+//! policies, because an argument can never be changed on a queue that exists. Nothing is deleted
+//! here but by [`remove`], which only those call who made names for a while.
 
-use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use lapin::options::{
+    ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions,
+    QueueDeleteOptions,
+};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ErrorKind, ExchangeKind};
 use standfast_domain::ids::Queue;
@@ -58,6 +61,25 @@ pub(crate) async fn declare(
         Source::Steps(queue) => declare_steps(channel, names, queue).await,
         Source::Intake | Source::DeadSteps | Source::Control { .. } => Ok(()),
     }
+}
+
+/// Deletes everything under a prefix: the common queues and exchanges, and these step queues.
+pub(crate) async fn remove(
+    channel: &Channel,
+    names: &Names,
+    queues: &[Queue],
+) -> Result<(), BrokerError> {
+    let away = |error: lapin::Error| BrokerError::Unavailable(error.to_string());
+    let steps = queues.iter().map(|queue| names.steps(queue));
+    for queue in steps.chain([names.intake(), names.rejected(), names.dead_steps()]) {
+        let delete = channel.queue_delete(short(queue)?, QueueDeleteOptions::default());
+        delete.await.map_err(away)?;
+    }
+    for exchange in [names.exchange(), names.dead_exchange()] {
+        let delete = channel.exchange_delete(short(exchange)?, ExchangeDeleteOptions::default());
+        delete.await.map_err(away)?;
+    }
+    Ok(())
 }
 
 /// Declares the exchanges and queues that do not depend on a step queue.

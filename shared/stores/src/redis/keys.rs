@@ -31,6 +31,11 @@ impl Prefix {
         right.then(|| Self(text.to_owned()))
     }
 
+    /// Gives the pattern that matches all keys of this prefix, and no others.
+    pub(super) fn all(&self) -> String {
+        format!("{{{}:*", self.0)
+    }
+
     /// Names the hash of a scope's records.
     pub(super) fn records<'a>(&'a self, scope: &'a Scope) -> Key<'a> {
         Key { prefix: self, home: scope.home(), kind: "r", name: task_name(scope) }

@@ -39,6 +39,9 @@ use crate::limits;
 /// Connections for health; two callers at once are already many.
 const POOL_SIZE: usize = 2;
 
+/// Keys that one step of a walk over all of Redis looks at.
+const SCAN_COUNT: usize = 500;
+
 /// Where Redis is and how patient to be with it.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
@@ -128,6 +131,35 @@ impl RedisStore {
         let store = Self::open(options)?;
         store.now().await?;
         Ok(store)
+    }
+
+    /// Removes everything under this store's prefix. For what was made for a while under a
+    /// prefix of its own, such as a benchmark; nothing may use it any more. A crash leaves the
+    /// rest for the next call.
+    pub async fn remove_all(&self) -> Result<(), StoreError> {
+        let mut cursor = 0;
+        loop {
+            let mut pipe = Pipeline::with_capacity(1);
+            let mut scan = ::redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(self.prefix.all()).arg("COUNT").arg(SCAN_COUNT);
+            pipe.add_command(scan);
+            let page = self.send_all(&pipe).await?.into_iter().next().unwrap_or_default();
+            let mut parts = answers::array(page)?.into_iter();
+            cursor = answers::number_in_text(parts.next().unwrap_or_default())?;
+            let keys = answers::array(parts.next().unwrap_or_default())?;
+            if !keys.is_empty() {
+                let mut unlink = ::redis::cmd("UNLINK");
+                for key in keys {
+                    unlink.arg(answers::bytes(key)?);
+                }
+                let mut pipe = Pipeline::with_capacity(1);
+                pipe.add_command(unlink);
+                self.send_all(&pipe).await?;
+            }
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// Gives the later of a time and the latest given.

@@ -142,6 +142,10 @@ impl Handler for Http {
         }
     }
 
+    fn uses_directory(&self) -> bool {
+        false
+    }
+
     /// The statuses 404 and 410 say so.
     fn says_no(&self, failure: &Failure) -> bool {
         let status = failure.output.as_ref().map(|output| &output["status"]);
