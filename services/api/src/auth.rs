@@ -1,7 +1,7 @@
 //! Who may ask for what.
 //!
-//! A route learns who asks by one of two extractors, each of which demands a right: [`By`] for
-//! what the installation as a whole allows, and [`On`] for one task, which it loads with its
+//! A route learns who asks by one of two extractors, each of which demands a right: `By` for
+//! what the installation as a whole allows, and `On` for one task, which it loads with its
 //! people. There is no other way to a task's records, so that no route can forget to ask.
 
 use std::marker::PhantomData;

@@ -3,7 +3,7 @@
 //! A *stop plan* lists, item by item, what a stop of some mode would find and do: what has
 //! landed, what runs, what is staged, what is uncertain, which holds lapse, what cleans up. A
 //! *settlement* lists the same items after the stop, and what became of each. Both come from one
-//! walk over the records ([`walk`]), which sees them as they are, or, for a settlement, as they
+//! walk over the records (`walk`), which sees them as they are, or, for a settlement, as they
 //! were when the stop was asked for: what an attempt or effect came to later says so in its
 //! record. So the last plan before a stop and the settlement after it name the same items.
 //!
