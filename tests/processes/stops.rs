@@ -10,6 +10,7 @@ use standfast_protocol::bulk_stops::StopAttemptRequest;
 use standfast_protocol::problem::ProblemKind;
 use standfast_protocol::steps::StepState;
 use standfast_protocol::tasks::{StopMode, StopRequest, TaskQuery, TaskState};
+use standfast_tests::fleet::Process;
 use standfast_tests::processes::Installation;
 use standfast_tests::wait;
 
@@ -82,6 +83,65 @@ async fn a_stop_reaches_a_running_attempt_without_any_heartbeat() {
     println!("{stops} stops: SIGTERM after the answer, median {median:.1} ms, most {most:.1} ms");
 }
 
+/// On a machine that is slow, nothing may have started by the deadline; then it is set later.
+async fn stopped_by_its_deadline(own: &Installation) {
+    for seconds in [2, 8, 24] {
+        let mut plan = stubborn(own);
+        plan["deadline"] = json!({ "in": format!("{seconds}s"), "then": "stop" });
+        let task = own.client().submit(plan).await.unwrap().id;
+        assert_eq!(own.ended(&task).await.state, TaskState::Cancelled);
+        if said(own, "started", &task, 1).exists() {
+            told(own, &task, 1).await;
+            return;
+        }
+    }
+    panic!("nothing starts within 24 s");
+}
+
+/// Runs the program and gives the JSON that it prints.
+fn printed(own: &Installation, arguments: &[&str]) -> Value {
+    let output = own.command(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Names the items of a stop plan or of a settlement.
+fn items(of: &Value) -> Vec<&str> {
+    of["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_by_its_plan_reaches_an_attempt_that_its_worker_stayed_with() {
+    let own = Installation::start("1h").await;
+    let _api = own.api().await;
+    let _scheduler = own.process(&["scheduler"]);
+    let worker = Process::start(&own, "staying", &["worker", "--stay", "4"], &[]);
+    let mut plan = stubborn(&own);
+    plan["steps"][0]["needs"] = json!(["before"]);
+    let before = json!({ "id": "before", "uses": "exec", "with": { "command": ["true"] } });
+    plan["steps"].as_array_mut().unwrap().push(before);
+    let task = own.client().submit(plan).await.unwrap().id;
+    starts(&own, &task, 1).await;
+    assert_eq!(worker.metric("standfast_wakes_total").await, 0.0, "it stays, and wakes nobody");
+
+    let url = own.url();
+    let about = |words: &[&str]| {
+        printed(&own, &[&["stop", &task, "--json", "--url", &url], words].concat())
+    };
+    let plan = about(&["--preview"]);
+    assert_eq!(items(&plan), ["only#1"]);
+    let digest = plan["digest"].as_str().unwrap().to_owned();
+    let other = ["stop", &task, "--digest", "00000000", "--url", &url];
+    assert!(own.run(&other, 1).contains("nothing was stopped"));
+    about(&["--digest", &digest[..8]]);
+    told(&own, &task, 1).await;
+    assert_eq!(own.ended(&task).await.state, TaskState::Cancelled);
+    let report = about(&["--report"]);
+    assert_eq!(items(&report), items(&plan));
+    assert_eq!(report["items"][0]["became"], "cancelled");
+    assert_eq!(report["plan_digest"], digest);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_and_a_failure_reach_running_attempts_too() {
     let own = Installation::start("1h").await;
@@ -89,11 +149,7 @@ async fn a_deadline_and_a_failure_reach_running_attempts_too() {
     let _scheduler = own.process(&["scheduler"]);
     let _worker = own.process(&["worker"]);
     let client = own.client();
-    let mut late = stubborn(&own);
-    late["deadline"] = json!({ "in": "2s", "then": "stop" });
-    let task = client.submit(late).await.unwrap().id;
-    told(&own, &task, 1).await;
-    assert_eq!(own.ended(&task).await.state, TaskState::Cancelled);
+    stopped_by_its_deadline(&own).await;
 
     let mut failing = stubborn(&own);
     let place = own.path().display();
