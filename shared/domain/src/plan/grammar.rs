@@ -137,10 +137,13 @@ pub(super) const TIMEOUT: Shape = Shape {
 };
 
 /// A step's `retry`.
-pub(super) const RETRY: Shape = Shape {
-    what: "rules of retry",
-    fields: &[
-        field("max_attempts", "Attempts, the first included; by default 3.", form::attempts),
+pub(super) const RETRY: Shape =
+    Shape { what: "rules of retry", fields: &retry(form::attempts), required: &[], later: &[] };
+
+/// The fields of `retry`; how many attempts there may be depends on whose it is.
+const fn retry(attempts: fn() -> Value) -> [Field; 5] {
+    [
+        field("max_attempts", "Attempts, the first included; by default 3.", attempts),
         field("backoff", "The wait after the first attempt; by default `1s`.", form::span),
         field("factor", "What each further wait is multiplied by; by default 2.", form::factor),
         field(
@@ -149,10 +152,8 @@ pub(super) const RETRY: Shape = Shape {
             form::span,
         ),
         field("max_elapsed", "No retry starts later than this after the first ready.", form::span),
-    ],
-    required: &[],
-    later: &[],
-};
+    ]
+}
 
 /// A plan's `deadline`.
 pub(super) const DEADLINE: Shape = Shape {
@@ -243,19 +244,5 @@ pub(super) const UNDO: Shape = Shape {
 };
 
 /// An undo's `retry`.
-pub(super) const RETRY_UNDO: Shape = Shape {
-    what: RETRY.what,
-    fields: &[
-        field("max_attempts", "Attempts, the first included; by default 3.", form::attempts_undo),
-        field("backoff", "The wait after the first attempt; by default `1s`.", form::span),
-        field("factor", "What each further wait is multiplied by; by default 2.", form::factor),
-        field(
-            "max_backoff",
-            "The longest wait; by default `1m`, or `backoff` if that is longer.",
-            form::span,
-        ),
-        field("max_elapsed", "No retry starts later than this after the first ready.", form::span),
-    ],
-    required: &[],
-    later: &[],
-};
+pub(super) const RETRY_UNDO: Shape =
+    Shape { what: RETRY.what, fields: &retry(form::attempts_undo), required: &[], later: &[] };
