@@ -238,8 +238,10 @@ impl Seen<'_> {
         let (None, Some(state)) = (self.claim, self.state) else { return (Became::Running, None) };
         let ended_at = state.last.as_ref().map(|last| last.ended_at);
         let became = match state.seen().0 {
-            Status::Succeeded { .. } => Became::Succeeded,
-            Status::Failed { .. }
+            // A step that is being redone shows how it settled before: with another attempt.
+            Status::Succeeded { at } if ended_at == Some(*at) => Became::Succeeded,
+            Status::Succeeded { .. }
+            | Status::Failed { .. }
             | Status::Skipped { .. }
             | Status::Pending
             | Status::Ready { .. }

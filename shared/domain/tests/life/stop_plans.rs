@@ -2,7 +2,7 @@
 
 use crate::model::fair::{failure, success};
 use crate::model::planned::{over, view_of};
-use crate::model::plans::{effect, id, plan, step, submission};
+use crate::model::plans::{effect, id, plan, redo, step, submission};
 use crate::model::world::World;
 use standfast_domain::decide::Command;
 use standfast_domain::outcome::FailureClass;
@@ -12,6 +12,7 @@ use standfast_domain::refusal::Refusal;
 use standfast_domain::stop_plan::{
     Basis, Became, Fate, Now, Settlement, StopPlan, Subject, basis, plan as plan_of, settlement,
 };
+use standfast_domain::time::Span;
 
 fn given(steps: Vec<StepPlan>) -> World {
     World::new(submission(plan(steps, vec![step("tidy", &[])])), 0, 250)
@@ -133,6 +134,22 @@ fn a_settlement_says_what_became_of_each() {
     assert_eq!(settled(&world), expected.map(|(name, became)| (name.to_owned(), became)));
     let report = came_to(&world);
     assert_eq!(report.took(), report.ended_at.map(|at| at.since(report.stop.at)));
+}
+
+#[test]
+fn an_attempt_of_a_redone_step_is_not_settled_by_the_round_before() {
+    let again = redo("b", &["a"], "a", 2);
+    let mut world = given(vec![step("a", &[]), again]);
+    world.work("a", success(vec![]));
+    world.now = world.now.after(Span::from_secs(1));
+    world.work("b", failure(FailureClass::Permanent));
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    let number = at.attempt;
+    assert_eq!(world.stop(), Ok(true));
+    assert_eq!(world.complete(0, at, failure(FailureClass::Cancelled)), Ok(true));
+    world.drive();
+    assert_eq!(settled(&world)[0], (format!("a#{number}"), Became::Cancelled));
 }
 
 #[test]
