@@ -89,7 +89,7 @@ const WALLS: &[(&str, &[&str])] = &[
 /// What the domain may depend on: values, their encodings and digests. Nothing
 /// that has a clock, a socket or a thread.
 const DOMAIN_DEPENDENCIES: &[&str] =
-    &["schemars", "serde", "serde_json", "sha2", "thiserror", "time"];
+    &["compact_str", "schemars", "serde", "serde_json", "sha2", "thiserror", "time"];
 
 /// What the domain may not name. Its `clippy.toml` says the same to clippy; this
 /// list also holds for a build that ran no clippy.

@@ -19,6 +19,10 @@ mod text;
 
 use std::process::ExitCode;
 
+/// A third of a step's processor time was the allocator's: this one takes a part of it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
         Ok(arguments) => commands::execute(arguments.command).into(),

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use compact_str::{CompactString, format_compact};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// Partitions of an installation, fixed at its first start: enough to share out among
@@ -53,42 +55,29 @@ fn check_step(text: &str) -> Result<(), NameFault> {
 
 impl StepId {
     /// Checks and takes a name that an author has chosen.
-    pub fn chosen(text: impl Into<String>) -> Result<Self, NameFault> {
-        let text = text.into();
-        check_name(&text)?;
-        Ok(Self(text))
+    pub fn chosen(text: impl AsRef<str>) -> Result<Self, NameFault> {
+        let text = text.as_ref();
+        check_name(text)?;
+        Ok(Self(text.into()))
     }
 
     /// Names the run that undoes this step's effect with this number in the order of landing.
     pub fn undo(&self, landing: u32) -> Self {
-        Self(format!("{}{UNDO_MARK}{landing}", self.0))
+        Self(format_compact!("{}{UNDO_MARK}{landing}", self.0))
     }
 
     /// Gives the step and the number of the landing, if this names a run of an `undo`.
     pub fn undone(&self) -> Option<(Self, u32)> {
         let (step, landing) = self.0.split_once(UNDO_MARK)?;
-        Some((Self(step.to_owned()), landing.parse().ok()?))
+        Some((Self(step.into()), landing.parse().ok()?))
     }
 }
 
-macro_rules! name {
-    ($(#[$doc:meta])* $type:ident) => { name! { $(#[$doc])* $type, checked by check_name } };
-    ($(#[$doc:meta])* $type:ident, checked by $check:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[derive(JsonSchema)]
-        #[serde(try_from = "String", into = "String")]
-        #[schemars(extend("pattern" = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"))]
-        pub struct $type(String);
-
+/// What all names have in common: they read and write as texts, and short ones are kept and
+/// copied without the allocator, since each key of each record holds some.
+macro_rules! text {
+    ($type:ident, $read:path) => {
         impl $type {
-            /// Checks and takes a name.
-            pub fn new(text: impl Into<String>) -> Result<Self, NameFault> {
-                let text = text.into();
-                $check(&text)?;
-                Ok(Self(text))
-            }
-
             /// Gives the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -101,16 +90,50 @@ macro_rules! name {
             }
         }
 
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = CompactString::deserialize(deserializer)?;
+                $read(&text).map_err(D::Error::custom)
+            }
+        }
+
         impl TryFrom<String> for $type {
             type Error = NameFault;
             fn try_from(text: String) -> Result<Self, NameFault> {
-                Self::new(text)
+                $read(&text)
             }
         }
 
         impl From<$type> for String {
             fn from(name: $type) -> String {
-                name.0
+                name.0.into_string()
+            }
+        }
+    };
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident) => { name! { $(#[$doc])* $type, checked by check_name } };
+    ($(#[$doc:meta])* $type:ident, checked by $check:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+        #[schemars(with = "String", extend("pattern" = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"))]
+        pub struct $type(CompactString);
+
+        text! { $type, $type::new }
+
+        impl $type {
+            /// Checks and takes a name.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, NameFault> {
+                let text = text.as_ref();
+                $check(text)?;
+                Ok(Self(text.into()))
             }
         }
     };
@@ -160,9 +183,8 @@ impl Partition {
 }
 
 /// Identifies a task; carries its partition: `t` + two hex digits + `-` + 13 characters.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct TaskId(String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(CompactString);
 
 impl TaskId {
     /// Makes the id that a principal's idempotency key always leads to.
@@ -181,7 +203,7 @@ impl TaskId {
     }
 
     fn from_bytes(bytes: &[u8]) -> Self {
-        let mut text = format!("t{:02x}-", bytes[0] % PARTITIONS);
+        let mut text = format_compact!("t{:02x}-", bytes[0] % PARTITIONS);
         let mut bits = bytes[1..].iter().flat_map(|byte| (0..8).map(move |i| byte >> i & 1));
         for _ in 0..TASK_ID_CHARS {
             let index = bits.by_ref().take(5).fold(0, |sum, bit| sum << 1 | usize::from(bit));
@@ -204,58 +226,33 @@ impl TaskId {
             && partition.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
             && rest.len() == TASK_ID_CHARS
             && rest.bytes().all(|b| ALPHABET.contains(&b));
-        if right { Ok(Self(text.to_owned())) } else { Err(fault()) }
+        if right { Ok(Self(text.into())) } else { Err(fault()) }
     }
 
     /// Gives the partition that all records of the task live in.
     pub fn partition(&self) -> Partition {
         Partition(u8::from_str_radix(&self.0[1..3], 16).expect("checked when the id was made"))
     }
-
-    /// Gives the id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for TaskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for TaskId {
-    type Error = NameFault;
-    fn try_from(text: String) -> Result<Self, NameFault> {
-        Self::parse(&text)
-    }
-}
-
-impl From<TaskId> for String {
-    fn from(id: TaskId) -> String {
-        id.0
-    }
-}
+text! { TaskId, TaskId::parse }
 
 /// Who acts: `user:ana`, `service:billing`, `worker:w1`, `group:finance`.
-#[derive(
-    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(try_from = "String", into = "String")]
-#[schemars(extend("pattern" = "^(user|service|worker|group):[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}$"))]
-pub struct Principal(String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+#[schemars(with = "String", extend("pattern" = "^(user|service|worker|group):[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}$"))]
+pub struct Principal(CompactString);
 
 impl Principal {
     /// Reads `kind:name`; kind is `user`, `service`, `worker` or `group`.
-    pub fn new(text: impl Into<String>) -> Result<Self, NameFault> {
-        let text = text.into();
+    pub fn new(text: impl AsRef<str>) -> Result<Self, NameFault> {
+        let text = text.as_ref();
         let right = text.split_once(':').is_some_and(|(kind, name)| {
             matches!(kind, "user" | "service" | "worker" | "group")
                 && name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
                 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@+-".contains(&b))
         });
         if right && text.len() <= PRINCIPAL_BYTES_MAX {
-            return Ok(Self(text));
+            return Ok(Self(text.into()));
         }
         let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
         Err(NameFault(format!(
@@ -265,43 +262,21 @@ impl Principal {
 
     /// Gives the person of the embedded mode, who owns the file.
     pub fn local() -> Self {
-        Self("user:local".to_owned())
+        Self(CompactString::const_new("user:local"))
     }
 
     /// Gives the system itself: clocks, sweeps and recovery act as this.
     pub fn system() -> Self {
-        Self("service:standfast".to_owned())
+        Self(CompactString::const_new("service:standfast"))
     }
 
     /// True for a group: it is named in plans and stands for its members, but never acts.
     pub fn is_group(&self) -> bool {
         self.0.starts_with("group:")
     }
-
-    /// Gives `kind:name` as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for Principal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for Principal {
-    type Error = NameFault;
-    fn try_from(text: String) -> Result<Self, NameFault> {
-        Self::new(text)
-    }
-}
-
-impl From<Principal> for String {
-    fn from(principal: Principal) -> String {
-        principal.0
-    }
-}
+text! { Principal, Principal::new }
 
 #[cfg(test)]
 mod tests {
