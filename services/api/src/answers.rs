@@ -1,7 +1,5 @@
 //! Answers to holds.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -13,6 +11,7 @@ use standfast_domain::json::{DEPTH_MAX, check_value};
 use standfast_domain::record::{Header, Key, Payload, Record, Status, StepState as Stored};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::rights::Right;
+use standfast_domain::view::View;
 use standfast_engine::EngineError;
 use standfast_protocol::holds::{AnswerRequest, Answered};
 use standfast_protocol::limits::REQUEST_BYTES_MAX;
@@ -148,17 +147,17 @@ async fn answer(
     let mut wants = vec![Key::Header];
     wants.extend(step.iter().flat_map(|step| [Key::Step(step.clone()), Key::Claim(step.clone())]));
     let actor = caller.principal().clone();
-    let mut done = match api.engine().execute(&base.task, command, actor, wants).await {
+    let done = match api.engine().execute(&base.task, command, actor, wants).await {
         Err(EngineError::Refused(Refusal::NoStep(step))) => {
             let detail = format!("failed to find step `{step}` in task {}", base.task);
             return Err(Fail::not_found(detail));
         }
         other => other?,
     };
-    let Some(Some(Record::Header(header))) = done.records.remove(&Key::Header) else {
+    let Ok(header) = done.records.header() else {
         return Err(Fail::internal(&"an answer gave no header"));
     };
-    let step_state = step.as_ref().and_then(|step| step_state(base, &header, step, &done.records));
+    let step_state = step.as_ref().and_then(|step| step_state(base, header, step, &done.records));
     Ok(Json(Answered {
         task: base.task.to_string(),
         step: step.as_ref().map(StepId::to_string),
@@ -173,10 +172,10 @@ pub(crate) fn step_state(
     base: &Base,
     header: &Header,
     step: &StepId,
-    records: &BTreeMap<Key, Option<Record>>,
+    records: &View,
 ) -> Option<StepState> {
-    let claimed = matches!(records.get(&Key::Claim(step.clone())), Some(Some(_)));
-    let Some(Some(Record::Step(state))) = records.get(&Key::Step(step.clone())) else {
+    let claimed = matches!(records.claim(step), Ok(Some(_)));
+    let Ok(Some(Record::Step(state))) = records.get(&Key::Step(step.clone())) else {
         return None;
     };
     Some(present::step::state(&header.phase, base.meta.part(step), state, claimed))

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use standfast_domain::decide::Command;
-use standfast_domain::record::{Key, Record};
+use standfast_domain::record::Key;
 use standfast_domain::refusal::Refusal;
 use standfast_engine::EngineError;
 use standfast_protocol::bulk_stops::{AttemptStopped, StopAttemptRequest};
@@ -49,9 +49,8 @@ pub(crate) async fn stop(
         }
         other => other?,
     };
-    let header = match done.records.get(&Key::Header) {
-        Some(Some(Record::Header(header))) => header,
-        _ => return Err(Fail::internal(&"a stop of an attempt gave no header")),
+    let Ok(header) = done.records.header() else {
+        return Err(Fail::internal(&"a stop of an attempt gave no header"));
     };
     let state = step_state(&base, header, &step, &done.records)
         .ok_or_else(|| Fail::internal(&"a stop of an attempt gave no step"))?;

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use standfast_domain::decide::Command;
 use standfast_domain::ids::Principal;
-use standfast_domain::record::{Key, Record};
+use standfast_domain::record::Key;
 use standfast_domain::rights::Right;
 use standfast_protocol::limits::REQUEST_BYTES_MAX;
 use standfast_protocol::paths;
@@ -42,10 +42,9 @@ pub(crate) async fn hand_over(
     let command = Command::HandOver { from, to, reason };
     let wants = vec![Key::Header, Key::Owner];
     let actor = caller.principal().clone();
-    let mut done = api.engine().execute(&base.task, command, actor, wants).await?;
-    let (header, owner) = (done.records.remove(&Key::Header), done.records.remove(&Key::Owner));
-    let (Some(Some(Record::Header(header))), Some(Some(Record::Owner(owner)))) = (header, owner)
-    else {
+    let done = api.engine().execute(&base.task, command, actor, wants).await?;
+    let (header, owner) = (done.records.header(), done.records.owner());
+    let (Ok(header), Ok(owner)) = (header, owner) else {
         return Err(Fail::internal(&"a hand-over gave no records"));
     };
     Ok(Json(HandedOver {

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use standfast_domain::decide::Command;
-use standfast_domain::record::{Key, Record, StopMode as Mode};
+use standfast_domain::record::{Key, StopMode as Mode};
 use standfast_engine::Done;
 use standfast_engine::stopping::{ByPlan, Planned, StoppedBy};
 use standfast_protocol::limits::REQUEST_BYTES_MAX;
@@ -89,10 +89,9 @@ pub(crate) async fn stop(
     answer(&base, done)
 }
 
-fn answer(base: &Base, mut done: Done) -> Result<Json<Stopped>, Fail> {
-    let (header, gate) = (done.records.remove(&Key::Header), done.records.remove(&Key::Gate));
-    let (Some(Some(Record::Header(header))), Some(Some(Record::Gate(gate)))) = (header, gate)
-    else {
+fn answer(base: &Base, done: Done) -> Result<Json<Stopped>, Fail> {
+    let (header, gate) = (done.records.header(), done.records.gate());
+    let (Ok(header), Ok(gate)) = (header, gate) else {
         return Err(Fail::internal(&"a stop gave no records"));
     };
     let Some(stop) = gate.stop else {

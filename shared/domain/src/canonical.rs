@@ -36,10 +36,15 @@ pub fn digest(value: &Value) -> [u8; 32] {
 
 /// Gives the SHA-256 of the canonical form in 64 lower-case hex digits.
 pub fn digest_hex(value: &Value) -> String {
-    let mut text = String::with_capacity(64);
-    for byte in digest(value) {
-        let _ = write!(text, "{byte:02x}");
-    }
+    hex(&digest(value))
+}
+
+/// Writes bytes as lower-case hex digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let mut text = String::with_capacity(2 * bytes.len());
+    text.extend(digits.map(|digit| char::from(DIGITS[usize::from(digit)])));
     text
 }
 

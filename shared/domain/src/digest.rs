@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::canonical::hex;
 use crate::decide::digest;
 use crate::record::{Key, Record};
 
@@ -24,7 +25,7 @@ impl RecordsDigest {
 
     /// Gives the digest of all that was taken in, in hex.
     pub fn finish(self) -> String {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.0.finalize())
     }
 
     /// Gives the digest of a list.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::canonical::hex;
 use crate::commit::CommitId;
 use crate::hold::{Answer, Hold, HoldReason};
 use crate::ids::{Kind, Principal, Queue, StepId, WorkerId};
@@ -504,7 +505,7 @@ fn chain(before: &str, commit: CommitId, json: &[u8]) -> String {
     hash.update(before.as_bytes());
     hash.update(commit.to_string().as_bytes());
     hash.update(json);
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize())
 }
 
 /// Encodes an event behind the one with hash `before`; gives the bytes and its own hash.

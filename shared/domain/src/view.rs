@@ -91,6 +91,16 @@ impl View {
         self.slots.insert(key, Slot::default());
     }
 
+    /// Gives a view of some of the records, as far as they are known. It shares them.
+    #[must_use]
+    pub fn part(&self, keys: impl IntoIterator<Item = Key>) -> Self {
+        let known = keys.into_iter().filter_map(|key| match self.slots.get(&key) {
+            Some(slot) => Some((key, slot.clone())),
+            None => self.lacks(&key).then(|| (key, Slot::default())),
+        });
+        Self { slots: known.collect(), ..Self::new(self.task.clone()) }
+    }
+
     /// Forgets a record.
     pub fn forget(&mut self, key: &Key) {
         self.slots.remove(key);
@@ -296,7 +306,9 @@ impl View {
 
     /// Writes or removes a record. It must be known.
     pub fn put(&mut self, key: Key, record: Option<Record>) -> Result<(), Halt> {
-        self.need([key.clone()])?;
+        if !self.knows(&key) {
+            return Err(Halt::Need(vec![key]));
+        }
         self.set(key, record);
         Ok(())
     }
@@ -307,10 +319,23 @@ impl View {
     }
 
     fn set(&mut self, key: Key, record: Option<Record>) {
-        self.undo.push((key.clone(), self.slots.get(&key).cloned()));
-        let slot = self.slots.entry(key.clone()).or_default();
-        self.changed.entry(key).or_insert_with(|| slot.record.clone());
-        slot.record = record.map(Arc::new);
+        let record = record.map(Arc::new);
+        let before = match self.slots.get_mut(&key) {
+            Some(slot) => {
+                let before = slot.clone();
+                slot.record = record;
+                Some(before)
+            }
+            None => {
+                self.slots.insert(key.clone(), Slot { record, version: None });
+                None
+            }
+        };
+        if !self.changed.contains_key(&key) {
+            let record = before.as_ref().and_then(|slot| slot.record.clone());
+            self.changed.insert(key.clone(), record);
+        }
+        self.undo.push((key, before));
     }
 
     /// Changes the header in place.

@@ -3,7 +3,7 @@
 
 mod given;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -225,15 +225,7 @@ impl Claims {
     }
 
     /// Puts together what a worker needs for an attempt that it has claimed.
-    async fn given(
-        &self,
-        ask: &ClaimAsk,
-        records: BTreeMap<Key, Option<Record>>,
-    ) -> Result<Claimed, EngineError> {
-        let mut view = View::new(ask.task.clone());
-        for (key, record) in records {
-            view.load(key, record, None);
-        }
+    async fn given(&self, ask: &ClaimAsk, mut view: View) -> Result<Claimed, EngineError> {
         let state = view.step(&ask.step).map_err(broken)?;
         let definition = view.definition(&ask.step).map_err(broken)?.clone();
         let more = self.more_keys(&definition, state.round, state.resolved);
@@ -305,10 +297,7 @@ impl Claims {
         let command = Command::RenewClaim { at, details, alive };
         let wants = vec![Key::Gate, Key::Claim(step.clone()), Key::Definition(step.clone())];
         let done = self.engine.execute(task, command, actor, wants).await?;
-        let mut view = View::new(task.clone());
-        for (key, record) in done.records {
-            view.load(key, record, None);
-        }
+        let view = done.records;
         let claim = view.claim(&step).map_err(broken)?;
         let expires_at = claim.map_or(done.now, |claim| claim.expires_at);
         let part = view.definition(&step).map_err(broken)?.part();
@@ -347,8 +336,8 @@ impl Claims {
         let wants = vec![Key::Step(step.clone())];
         let ask = stay.clone().map(|stay| (stay, task.clone()));
         let mut done = self.engine.execute_staying(task, command, actor, wants, stay).await?;
-        let last = match done.records.remove(&Key::Step(step.clone())).flatten() {
-            Some(Record::Step(state)) => state.last,
+        let last = match done.records.get(&Key::Step(step.clone())) {
+            Ok(Some(Record::Step(state))) => state.last.clone(),
             _ => None,
         };
         let late =
@@ -571,7 +560,7 @@ fn report_fault(
     Some(format!("its checkpoint's name is not accepted: {fault}"))
 }
 
-fn broken(halt: standfast_domain::refusal::Halt) -> EngineError {
+pub(crate) fn broken(halt: standfast_domain::refusal::Halt) -> EngineError {
     match halt {
         standfast_domain::refusal::Halt::Refuse(refusal) => refusal.into(),
         standfast_domain::refusal::Halt::Need(keys) => {

@@ -17,7 +17,7 @@ use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
 
-use crate::claims::Claims;
+use crate::claims::{Claims, broken};
 use crate::ports::StoreError;
 use crate::{Engine, EngineError};
 
@@ -143,18 +143,12 @@ impl Claims {
         let attempt = at.attempt;
         let command = Command::Intend { at, intent: Box::new(intent) };
         let wants = vec![Key::Effects(step.clone()), Key::Claim(step.clone())];
-        let mut done = self.engine().execute(task, command, actor, wants).await?;
-        let claimed = match done.records.remove(&Key::Claim(step.clone())).flatten() {
-            Some(Record::Claim(claim)) => claim.attempt == attempt,
-            _ => false,
-        };
-        if !claimed {
+        let done = self.engine().execute(task, command, actor, wants).await?;
+        let claim = done.records.claim(&step).map_err(broken)?;
+        if claim.is_none_or(|claim| claim.attempt != attempt) {
             return Ok(Intended::Ended);
         }
-        let effect = match done.records.remove(&Key::Effects(step.clone())).flatten() {
-            Some(Record::Effects(mut effects)) => effects.remove(&name),
-            _ => None,
-        };
+        let effect = done.records.effects(&step).map_err(broken)?.remove(&name);
         let Some(effect) = effect else { return Ok(Intended::Ended) };
         self.intended(task, &step, &name, &effect, attempt).await
     }

@@ -15,7 +15,7 @@
 //! shrinks after some commits without one, so that most commits succeed however many processes
 //! change one task.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ pub struct Done {
     /// True if this command changed something; false if it was so already.
     pub acted: bool,
     /// The records that were asked for, as they are now.
-    pub records: BTreeMap<Key, Option<Record>>,
+    pub records: View,
     /// The step that the worker stays with; its records are among them.
     pub stayed: Option<StepId>,
 }
@@ -496,7 +496,7 @@ fn reply(batch: &mut Batch, decided: Decided, now: Time) {
                 if let (Some(claim), Some(step)) = (claim, &stayed) {
                     wants.extend(wanted(&batch.view, claim, &claim_wants(step)));
                 }
-                Ok(Done { now, acted, records: records(&batch.view, wants), stayed })
+                Ok(Done { now, acted, records: batch.view.part(wants), stayed })
             }
             Err(refusal) => Err(EngineError::Refused(refusal)),
         };
@@ -509,15 +509,6 @@ fn claimed_step(command: &Command) -> Option<StepId> {
         Command::ClaimStep { step, .. } => Some(step.clone()),
         _ => None,
     }
-}
-
-fn records(view: &View, wants: Vec<Key>) -> BTreeMap<Key, Option<Record>> {
-    let known = wants.into_iter().filter(|key| view.knows(key));
-    let record = |key: Key| {
-        let record = view.get(&key).ok().flatten().cloned();
-        (key, record)
-    };
-    known.map(record).collect()
 }
 
 fn fail(batch: Batch, error: &EngineError) {

@@ -23,16 +23,15 @@ impl Intake {
         let command = Command::Stop { reason: message.reason, mode: mode(message.mode) };
         let wants = vec![Key::Header, Key::Gate];
         let done = self.engine.execute(&task, command, by.principal, wants).await;
-        let mut done = done.map_err(|error| match error {
+        let done = done.map_err(|error| match error {
             EngineError::Refused(refusal) => refusal_problem(&refusal),
             EngineError::Store(_) => Refused::Later(error),
         })?;
-        let (header, gate) = (done.records.remove(&Key::Header), done.records.remove(&Key::Gate));
-        let (Some(Some(Record::Header(header))), Some(Some(Record::Gate(gate)))) = (header, gate)
-        else {
+        let (header, gate) = (done.records.header(), done.records.gate());
+        let (Ok(header), Ok(gate)) = (header, gate) else {
             return Err(unknown(task.as_str())); // it was removed meanwhile
         };
-        let reply = SubmitReply::Stopped(stopped(&task, &header, gate));
+        let reply = SubmitReply::Stopped(stopped(&task, header, gate));
         Ok(Answer::Direct(Box::new(reply)))
     }
 

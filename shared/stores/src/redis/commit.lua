@@ -30,29 +30,39 @@ local function chunked(command, name, from, to)
   end
 end
 
--- Says whether an earlier call applied the commit: its id stands where it would put it.
-local function stands(id, records, events, c)
-  local found
-  if c.events > 0 then
-    found = redis.call('LINDEX', events, ARGV[c.event])
-  elseif c.puts > 0 then
-    found = redis.call('HGET', records, ARGV[c.put])
-  end
-  return found and string.sub(found, 1, ID) == id
-end
-
--- Says whether all guards hold and the events follow the last one without a gap.
-local function allowed(records, events, c)
+-- Says whether a commit may be written: all its guards hold and its events follow the last one
+-- without a gap. An earlier call of this same commit is told by its id, which then stands where
+-- the commit would put it; one look is spared where what was just read says that it does not.
+-- Gives 'applied', 'allowed' or 'refused'.
+local function judge(id, records, events, c)
+  local holds, fresh = true, false
   if c.guards > 0 then
     local found = redis.call('HMGET', records, unpack(ARGV, c.guard, c.guard + c.guards - 1))
     for i = 1, c.guards do
       local version = found[i] and string.sub(found[i], 1, ID) or ''
-      if version ~= ARGV[c.guard + c.guards + i - 1] then
-        return false
+      holds = holds and version == ARGV[c.guard + c.guards + i - 1]
+      if c.puts > 0 and ARGV[c.guard + i - 1] == ARGV[c.put] then
+        fresh = version ~= id
       end
     end
   end
-  return c.events == 0 or redis.call('LLEN', events) == tonumber(ARGV[c.event])
+  if c.events > 0 then
+    local first, length = tonumber(ARGV[c.event]), redis.call('LLEN', events)
+    holds = holds and length == first
+    fresh = length <= first
+  end
+  if not fresh then
+    local there
+    if c.events > 0 then
+      there = redis.call('LINDEX', events, ARGV[c.event])
+    elseif c.puts > 0 then
+      there = redis.call('HGET', records, ARGV[c.put])
+    end
+    if there and string.sub(there, 1, ID) == id then
+      return 'applied'
+    end
+  end
+  return holds and 'allowed' or 'refused'
 end
 
 local function write(records, events, c)
@@ -87,8 +97,8 @@ local function apply()
   local records, events = KEYS[key], KEYS[key + 1]
   key = key + 2
 
-  local applied = stands(id, records, events, c)
-  local writing = not applied and allowed(records, events, c)
+  local verdict = judge(id, records, events, c)
+  local writing = verdict == 'allowed'
   if writing then
     write(records, events, c)
   end
@@ -99,7 +109,7 @@ local function apply()
     answer = redis.call('HMGET', records, unpack(ARGV, arg, arg + c.returns - 1))
     arg = arg + c.returns
   end
-  table.insert(answer, 1, (applied or writing) and 1 or 0)
+  table.insert(answer, 1, verdict == 'refused' and 0 or 1)
   return answer
 end
 
