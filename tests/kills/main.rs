@@ -9,3 +9,4 @@ mod long_steps;
 mod messages;
 mod outages;
 mod standstill;
+mod stopped;

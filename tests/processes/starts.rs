@@ -1,4 +1,4 @@
-//! Processes that start while the broker is away.
+//! Processes that start while the broker or Redis is away.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use standfast_tests::private_redis::free_port;
 use standfast_tests::processes::Installation;
 use standfast_tests::wait;
 
-/// How long a process waits for the broker at its start; told to end, it must not.
-const BROKER_WAIT: Duration = Duration::from_secs(30);
+/// How long a process waits at its start for what is away; told to end, it must not.
+const START_WAIT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn told_to_end_while_they_wait_for_the_broker_they_end_in_order() {
@@ -23,6 +23,26 @@ async fn told_to_end_while_they_wait_for_the_broker_they_end_in_order() {
         process.signal("TERM");
         let (code, took) = process.ended().await;
         assert_eq!(code, Some(0), "{}", process.log());
-        assert!(took < BROKER_WAIT, "{kind} ended only after {took:?}");
+        assert!(took < START_WAIT, "{kind} ended only after {took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_comes_late_is_waited_for() {
+    let mut own = Installation::start("30s").await;
+    own.redis.kill();
+    let kinds: [(&str, &[&str]); 3] =
+        [("api", &["api"]), ("scheduler", &["scheduler"]), ("worker", &["worker"])];
+    let processes = kinds.map(|(kind, words)| Process::start(&own, kind, words, &[]));
+    for process in &processes {
+        wait::until(&format!("{} to look for redis", process.name), async || {
+            (process.said("redis is not reached") > 0).then_some(())
+        })
+        .await;
+    }
+    own.redis.revive().await;
+    for process in &processes {
+        process.green(START_WAIT).await;
+        assert_eq!(process.said("redis is not reached"), 1, "{}", process.log());
     }
 }

@@ -1,7 +1,6 @@
 //! `standfast scheduler`: moves time along for an installation, and takes in its messages.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use standfast_domain::time::Span;
@@ -11,11 +10,8 @@ use crate::commands::worker::claim_length;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::wiring::embedded::process_id;
-use crate::wiring::processes::{InstallationArgs, Process};
+use crate::wiring::processes::{InstallationArgs, Process, START_WAIT};
 use crate::wiring::retain::RetainArgs;
-
-/// How long a broker that is away is waited for before a supervisor should try again.
-const BROKER_WAIT: Duration = Duration::from_secs(30);
 
 /// What may be typed.
 #[derive(Args, Debug)]
@@ -43,7 +39,7 @@ pub struct SchedulerArgs {
 
 /// Carries out its duties until told to end.
 pub async fn execute(args: SchedulerArgs) -> Result<Exit, Failure> {
-    let started = Process::start(&args.installation, Some(BROKER_WAIT), false).await?;
+    let started = Process::start(&args.installation, Some(START_WAIT), false).await?;
     let Some(mut process) = started else { return Ok(Exit::Completed) };
     let parts = &process.parts;
     let settings = Settings { claim_length: args.claim_length, ..Settings::new(process_id("s")) };

@@ -13,10 +13,7 @@ use standfast_worker::{EnvironmentSecrets, Settings, Worker};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::wiring::embedded::process_id;
-use crate::wiring::processes::{InstallationArgs, Process};
-
-/// How long a broker that is away is waited for before a supervisor should try again.
-const BROKER_WAIT: Duration = Duration::from_secs(30);
+use crate::wiring::processes::{InstallationArgs, Process, START_WAIT};
 
 /// What may be typed.
 #[derive(Args, Debug)]
@@ -83,7 +80,7 @@ pub fn claim_length(text: &str) -> Result<Span, String> {
 
 /// Works until told to end.
 pub async fn execute(args: WorkerArgs) -> Result<Exit, Failure> {
-    let wait = Some(BROKER_WAIT);
+    let wait = Some(START_WAIT);
     let started = Process::start(&args.installation, wait, args.allow_private_addresses).await?;
     let Some(mut process) = started else { return Ok(Exit::Completed) };
     let parts = &process.parts;

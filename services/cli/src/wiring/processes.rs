@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use standfast_api::admin::Admin;
 use standfast_brokers::rabbitmq::RabbitBroker;
-use standfast_engine::ports::Broker;
+use standfast_engine::ports::{Broker, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,10 @@ use super::watch::Watched;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
+/// How long what is away is waited for at the start, before a supervisor should try again.
+pub const START_WAIT: Duration = Duration::from_secs(30);
+/// The shortest and the longest pause between two looks at a Redis that is away.
+const STORE_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// How long an ending process waits for the confirms of what it sends; the sweep sends the rest.
 const OUTBOX_CLOSES: Duration = Duration::from_secs(2);
 
@@ -136,6 +140,7 @@ async fn connect(
     allow_private_addresses: bool,
 ) -> Result<(Parts, Arc<RabbitBroker>), Failure> {
     let store = Arc::new(stores::redis(&args.redis, &args.redis_prefix)?);
+    answers(&*store, START_WAIT).await?;
     let settings = brokers::settings(&args.broker)
         .map_err(|fault| Failure::usage(format!("failed to {fault}")))?;
     let broker = RabbitBroker::connect(settings, wait).await.map_err(brokers::failure)?;
@@ -143,6 +148,25 @@ async fn connect(
     let broker: Arc<dyn Broker> = rabbit.clone();
     let parts = Parts::start(store, broker, &args.blobs, allow_private_addresses).await?;
     Ok((parts, rabbit))
+}
+
+/// Waits until Redis answers; nothing of a process can begin before.
+async fn answers(store: &dyn Store, wait: Duration) -> Result<(), Failure> {
+    let (deadline, mut pause) = (Instant::now() + wait, STORE_PAUSES.0);
+    let mut said = false;
+    loop {
+        let Err(error) = store.now().await else { return Ok(()) };
+        let mended_by_time = matches!(error, StoreError::Unavailable(_));
+        if !mended_by_time || Instant::now() + pause > deadline {
+            return Err(stores::failure(error.into()));
+        }
+        if !said {
+            tracing::warn!(%error, "redis is not reached; retrying");
+            said = true;
+        }
+        tokio::time::sleep(pause).await;
+        pause = STORE_PAUSES.1.min(pause * 2);
+    }
 }
 
 /// Answers operators at an address of their own until the shutdown.
