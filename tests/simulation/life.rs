@@ -158,8 +158,15 @@ async fn verdict(
         };
         let found = records::records(&snapshot.contents, task, faults);
         faults.extend(records::broken(task, &found));
+        let settlement = engine.settlement(task).await;
         let mut case = Case::new(world, drawn, (task, told), &found, snapshot);
         case.check();
+        if let Some(planned) = world.stops.lock().unwrap().planned(task) {
+            match settlement {
+                Ok(settlement) => case.settles(&planned, &settlement),
+                Err(error) => case.fault(format!("its settlement: {error}")),
+            }
+        }
         faults.append(&mut case.faults);
         match verify(&engine, task).await {
             Ok(verified) => {
@@ -170,6 +177,7 @@ async fn verdict(
         all.insert(task.clone(), found);
     }
     faults.extend(records::index_faults(&snapshot.contents, &all));
+    faults.append(&mut world.stops.lock().unwrap().faults);
 }
 
 /// Lets the time of retention pass: nothing of any task may be left.

@@ -27,8 +27,10 @@ mod random;
 mod records;
 mod sending;
 mod site;
+mod stops;
 mod store;
 mod trace;
+mod wishes;
 mod world;
 
 use std::collections::BTreeMap;
@@ -132,6 +134,25 @@ const MUST_OCCUR: &[&str] = &[
     "attempt outlived an outage",
     "take-over from the dead",
     "take-over from the frozen",
+    "start of a zombie",
+    "stop with drain",
+    "stop with halt",
+    "stop with undo",
+    "event stop_strengthened",
+    "stop by digest",
+    "stop refused, the plan has moved",
+    "Pause acknowledged",
+    "Resume acknowledged",
+    "held back by a pause",
+    "attempt stop acknowledged",
+    "attempt stopped",
+    "event undo_added",
+    "undo landed",
+    "undo sent a request",
+    "hold undo_failed",
+    "undo tried anew by a person",
+    "undo left by a person",
+    "settlement compared",
 ];
 
 fn number(variable: &str) -> Option<u64> {

@@ -2,7 +2,10 @@
 //! starts and the order in which things happened.
 
 mod effects;
+mod pauses;
+mod stops;
 mod takeovers;
+mod undos;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,15 +116,17 @@ impl<'w> Case<'w> {
         let courses = self.courses();
         self.starts_are_granted_once();
         self.starts_come_in_time(&courses);
-        self.nothing_starts_after_a_stop();
         self.charges_stay_within_limits();
         self.outputs_are_accepted_ones(&courses);
         self.the_end_has_its_reason();
         self.effects();
         self.takeovers();
+        self.stops();
+        self.undos();
+        self.pauses();
     }
 
-    fn fault(&mut self, text: String) {
+    pub fn fault(&mut self, text: String) {
         self.faults.push(format!("{} ({}): {text}", self.task, self.drawn.key));
     }
 
@@ -184,6 +189,11 @@ impl<'w> Case<'w> {
                 self.world.trace.count("start of a zombie");
                 continue;
             }
+            // Its worker learns of it with the next renewal.
+            if fenced && self.told.stopped_attempts.contains(&(step.clone(), start.attempt)) {
+                self.world.trace.count("start under way at an attempt's stop");
+                continue;
+            }
             let at = format!("`{step}` attempt {} on {}", start.attempt, start.process);
             if fenced {
                 self.fault(format!("{at} started after that attempt had ended"));
@@ -239,29 +249,6 @@ impl<'w> Case<'w> {
         sent.is_some_and(|sent| {
             sent.request.task == self.task.as_str() && sent.request.step == step.as_str()
         })
-    }
-
-    /// What ends the plan's steps is stored in one commit, and no claim of one is stored after.
-    fn nothing_starts_after_a_stop(&mut self) {
-        let ends = |seen: &&Seen| {
-            matches!(seen.event.change, Change::StopRequested { .. } | Change::TaskFailing { .. })
-        };
-        let Some(closed) = self.events.iter().find(ends).map(|seen| seen.moment) else { return };
-        let finally = |promises: &BTreeMap<String, Promise>, step: &str| {
-            promises.get(step).is_some_and(|promise| promise.finally)
-        };
-        for start in self.starts.clone() {
-            if finally(&self.promises, &start.step) {
-                continue;
-            }
-            let step = StepId::new(start.step.clone()).unwrap();
-            let granted = self.claims.get(&(step, start.attempt)).map_or(u64::MAX, |g| g.moment);
-            if granted > closed {
-                self.fault(format!("`{}` was claimed after the task was closed", start.step));
-            } else if self.told.stopped.is_some_and(|told| told < start.moment) {
-                self.world.trace.count("start under way at a stop");
-            }
-        }
     }
 
     fn charges_stay_within_limits(&mut self) {
@@ -325,8 +312,7 @@ impl<'w> Case<'w> {
         if ending != wanted {
             self.fault(format!("ended as {ending:?} where {wanted:?} was due"));
         }
-        let asked = self.told.stopped.is_some() || self.told.answered_stop;
-        if stop && !asked && self.drawn.deadline_then() != Some("stop") {
+        if stop && !self.told.asked_stop && self.drawn.deadline_then() != Some("stop") {
             self.fault("was stopped by nobody".to_owned());
         }
         let may_fail = self.promises.values().any(|promise| promise.fails);

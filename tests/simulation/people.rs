@@ -15,10 +15,11 @@ use standfast_engine::submission::{RETENTION_DEFAULT, Submitted, prepare};
 use standfast_engine::{Done, Engine, EngineError};
 use tokio::time::timeout;
 
-use crate::plans::{Drawn, Wish};
+use crate::plans::Drawn;
 use crate::process::Process;
 use crate::site::handlers;
 use crate::trace::pause;
+use crate::wishes;
 use crate::world::{Said, Told, World};
 
 /// How long a client waits for an answer.
@@ -27,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const EXPERIMENTS: Duration = Duration::from_secs(60);
 
 /// Asks the api until it answers, whether yes or no.
-async fn ask<T, F: Future<Output = Result<T, EngineError>> + Send>(
+pub async fn ask<T, F: Future<Output = Result<T, EngineError>> + Send>(
     world: &World,
     question: impl Fn(Engine) -> F,
 ) -> Result<T, Refusal> {
@@ -66,33 +67,15 @@ pub async fn client(world: Arc<World>, drawn: Drawn) {
     }
     for (after, wish) in &drawn.wishes {
         pause(*after).await;
-        ask_for(&world, &drawn.key, &task, *wish).await;
+        wishes::ask_for(&world, &drawn.key, &task, *wish).await;
     }
 }
 
-/// Asks for something that a client may want of a running task, and remembers what it was told.
-async fn ask_for(world: &World, key: &str, task: &TaskId, wish: Wish) {
-    let command = match wish {
-        Wish::Stop(mode) => Command::Stop { reason: Some("as it was drawn".to_owned()), mode },
-    };
-    let answer = ask(world, |api| tell(api, task.clone(), command.clone())).await;
-    let moment = world.trace.say("client", format_args!("{wish:?} {task}: {}", word(&answer)));
-    if answer.is_err() {
-        return;
-    }
-    match wish {
-        Wish::Stop(_) => {
-            world.trace.count("stop acknowledged");
-            world.told.lock().unwrap().get_mut(key).unwrap().1.stopped = Some(moment);
-        }
-    }
-}
-
-async fn tell(api: Engine, task: TaskId, command: Command) -> Result<Done, EngineError> {
+pub async fn tell(api: Engine, task: TaskId, command: Command) -> Result<Done, EngineError> {
     api.execute(&task, command, Principal::local(), Vec::new()).await
 }
 
-fn word<T>(answer: &Result<T, Refusal>) -> String {
+pub fn word<T>(answer: &Result<T, Refusal>) -> String {
     answer.as_ref().err().map_or_else(|| "taken".to_owned(), Refusal::to_string)
 }
 
@@ -130,23 +113,26 @@ pub async fn person(world: Arc<World>) {
 }
 
 async fn answer_one(world: &World, key: &str, task: &TaskId, ending: bool) {
-    let found = ask(world, |api| find_hold(api, task.clone())).await;
-    let Ok(Some(Found { step, hold, ended })) = found else {
+    let found = ask(world, |api| find_holds(api, task.clone())).await;
+    let Ok(mut found) = found else { return };
+    if found.is_empty() {
         return;
-    };
+    }
+    let place = world.random.lock().unwrap().below(found.len() as u64);
+    let Found { step, hold, ended } = found.swap_remove(usize::try_from(place).unwrap());
     let timer = hold.reason == HoldReason::Timer;
     if (timer && !world.chance(150)) || (ended && !world.chance(100)) {
         return; // it ends by itself, or is nobody's hurry
     }
-    let stop = !ended && world.chance(60);
+    let answers = hold.reason.answers();
+    let stop = !ended && answers.contains(&Answer::Stop) && world.chance(60);
     match (&hold.effect, &step) {
-        (Some(effect), Some(step)) if !stop => {
+        (Some(effect), Some(step)) if !stop && hold.reason != HoldReason::UndoFailed => {
             let place = Place { task, step, hold: &hold, effect, ended };
             return settle(world, &place).await;
         }
         _ => {}
     }
-    let answers = hold.reason.answers();
     let mut wanted: Vec<Answer> =
         answers.iter().copied().filter(|answer| *answer != Answer::Stop).collect();
     if ending && wanted.contains(&Answer::Skip) {
@@ -160,7 +146,7 @@ async fn answer_one(world: &World, key: &str, task: &TaskId, ending: bool) {
     let command = Command::Answer { step: step.clone(), answer, note, effect, receipt };
     if stop {
         // Whether it was taken cannot be known from a lost answer and a later refusal.
-        world.told.lock().unwrap().get_mut(key).unwrap().1.answered_stop = true;
+        world.told.lock().unwrap().get_mut(key).unwrap().1.asked_stop = true;
     }
     let told = ask(world, |api| tell(api, task.clone(), command.clone())).await;
     let of = step.map_or_else(String::new, |step| format!("/{step}"));
@@ -216,11 +202,13 @@ struct Found {
     ended: bool,
 }
 
-/// Finds a hold as explain would show it: of the task, else of its first held step. In a task
-/// that has ended, finds an effect whose truth nobody knows.
-async fn find_hold(api: Engine, task: TaskId) -> Result<Option<Found>, EngineError> {
+/// Finds a hold of the task, else those of its steps. In a task that has ended, finds effects
+/// whose truth nobody knows.
+async fn find_holds(api: Engine, task: TaskId) -> Result<Vec<Found>, EngineError> {
     let mut records = api.read(&task, &[Key::Header, Key::Gate]).await?;
-    let Some(Some(Record::Header(header))) = records.remove(&Key::Header) else { return Ok(None) };
+    let Some(Some(Record::Header(header))) = records.remove(&Key::Header) else {
+        return Ok(Vec::new());
+    };
     let ended = header.state.is_final();
     if !ended
         && let Some(Some(Record::Gate(gate))) = records.remove(&Key::Gate)
@@ -228,14 +216,15 @@ async fn find_hold(api: Engine, task: TaskId) -> Result<Option<Found>, EngineErr
     {
         let paused = gate.holds.iter().all(|hold| hold.reason.answers().len() == 2);
         if !paused || header.blocked == 0 {
-            return Ok(Some(Found { step: None, hold: hold.clone(), ended }));
+            return Ok(vec![Found { step: None, hold: hold.clone(), ended }]);
         }
     }
     let wanted = if ended { header.effects_owed } else { header.blocked + header.waiting };
     if wanted == 0 {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let key = |step| if ended { Key::Effects(step) } else { Key::Step(step) };
+    let mut found = Vec::new();
     for chunk in 0..header.order_chunks {
         let order = Key::Order(chunk);
         let names = match api.read(&task, std::slice::from_ref(&order)).await?.remove(&order) {
@@ -244,12 +233,10 @@ async fn find_hold(api: Engine, task: TaskId) -> Result<Option<Found>, EngineErr
         };
         let keys: Vec<Key> = names.into_iter().map(key).collect();
         let records = api.read(&task, &keys).await?;
-        let hold = records.into_iter().find_map(|(key, record)| held(&task, key, record?));
-        if let Some((step, hold)) = hold {
-            return Ok(Some(Found { step: Some(step), hold, ended }));
-        }
+        let holds = records.into_iter().filter_map(|(key, record)| held(&task, key, record?));
+        found.extend(holds.map(|(step, hold)| Found { step: Some(step), hold, ended }));
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// Gives the hold that a step's record has, or that a person could make of an open effect.

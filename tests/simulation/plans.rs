@@ -17,6 +17,14 @@ const LARGE: u64 = 60;
 pub enum Wish {
     /// Stop it in that way.
     Stop(StopMode),
+    /// Look at what a stop in that way would do, and stop exactly that.
+    StopAsShown(StopMode),
+    /// Stop one attempt that runs.
+    StopAttempt,
+    /// Let nothing new start.
+    Pause,
+    /// End every pause.
+    Resume,
 }
 
 /// A task that will be submitted.
@@ -38,6 +46,10 @@ pub struct Promise {
     pub finally: bool,
     /// Fails its task when it fails.
     pub fails: bool,
+    /// Has an `undo`.
+    pub undo: bool,
+    /// Of a timer: how long it waits.
+    pub waits: Option<Duration>,
 }
 
 impl Drawn {
@@ -52,9 +64,16 @@ impl Drawn {
             let max_attempts = step["retry"]["max_attempts"].as_u64().unwrap_or(3);
             let fails = step["on_failure"] == "fail";
             let id = step["id"].as_str().unwrap().to_owned();
-            (id, Promise { needs, max_attempts, finally, fails })
+            let undo = step["undo"].is_object();
+            let waits = seconds(&step["with"]["for"]).filter(|_| step["uses"] == "timer");
+            (id, Promise { needs, max_attempts, finally, fails, undo, waits })
         };
         all.map(promise).collect()
+    }
+
+    /// Gives within which time of its submission the task is to end.
+    pub fn deadline(&self) -> Option<Duration> {
+        seconds(&self.plan["deadline"]["in"])
     }
 
     pub fn deadline_then(&self) -> Option<&str> {
@@ -79,12 +98,39 @@ pub fn draw(random: &mut Random, trouble: Duration) -> Vec<Drawn> {
         .collect()
 }
 
+/// Reads a span that was drawn, which is one of whole seconds.
+fn seconds(span: &Value) -> Option<Duration> {
+    let seconds = span.as_str()?.strip_suffix('s')?;
+    Some(Duration::from_secs(seconds.parse().expect("spans are drawn in seconds")))
+}
+
+/// Draws what is asked for, at any moment of a task's life: at times before its first step is
+/// born, at times long after its end.
 fn wishes(random: &mut Random) -> Vec<(Duration, Wish)> {
-    let stop = random.chance(280).then(|| {
+    let mut wishes = Vec::new();
+    if random.chance(200) {
+        wishes.push((random.millis(0, 20_000), Wish::Pause));
+        let long = if random.chance(300) { 120_000 } else { 15_000 };
+        if random.chance(850) {
+            wishes.push((random.millis(0, long), Wish::Resume));
+        }
+    }
+    if random.chance(150) {
+        wishes.push((random.millis(0, 15_000), Wish::StopAttempt));
+    }
+    if random.chance(400) {
         let mode = *random.pick(&StopMode::ALL);
-        (random.millis(0, 40_000), Wish::Stop(mode))
-    });
-    stop.into_iter().collect()
+        let shown = random.chance(400);
+        let wish = if shown { Wish::StopAsShown(mode) } else { Wish::Stop(mode) };
+        wishes.push((random.millis(0, 40_000), wish));
+        // Another one comes soon, while attempts still run, or when they have ended.
+        while random.chance(450) {
+            let mode = *random.pick(&StopMode::ALL);
+            let latest = *random.pick(&[300, 2_000, 15_000]);
+            wishes.push((random.millis(0, latest), Wish::Stop(mode)));
+        }
+    }
+    wishes
 }
 
 fn plan(random: &mut Random) -> Value {
@@ -98,6 +144,7 @@ fn plan(random: &mut Random) -> Value {
         .map(|number| {
             let mut step = step(random, &format!("f{number}"), &[]);
             step.as_object_mut().unwrap().remove("on_failure");
+            step.as_object_mut().unwrap().remove("undo"); // it runs when all is undone
             step
         })
         .collect();
@@ -187,6 +234,37 @@ fn effects(random: &mut Random, step: &mut Value) {
         8 => step["effect"] = json!({ "class": "none" }),
         _ => {}
     }
+    let changes = step["with"]["named"].is_array()
+        || classes.iter().any(|class| step["effect"]["class"] == *class);
+    if changes && random.chance(600) {
+        step["undo"] = undo(random);
+    }
+}
+
+/// What undoes an effect: it has a request of its own to send, or none, and is told the receipt
+/// of what it undoes. It fails never, a few times first, or for as long as it is tried.
+fn undo(random: &mut Random) -> Value {
+    let fails = *random.pick(&[Kind::FailsRetryable, Kind::FailsPermanent]);
+    let failures = random.between(0, 4).saturating_sub(2);
+    let mut acts: Vec<Act> =
+        (0..failures).map(|_| Act { kind: fails, ms: random.between(0, 1_000) }).collect();
+    let ms = if random.chance(100) { 20_000 } else { 1_000 };
+    let last = if random.chance(150) { fails } else { Kind::Succeeds };
+    acts.push(Act { kind: last, ms: random.between(0, ms) });
+    let seen = json!({ "undone": "${{ effect.receipt }}" });
+    let mut undo = json!({ "uses": PLAY, "with": { "acts": acts, "seen": seen } });
+    undo["retry"] = json!({ "max_attempts": random.between(1, 3), "backoff": "200ms" });
+    undo["timeout"] = json!({ "attempt": format!("{}s", random.between(5, 30)) });
+    if random.chance(200) {
+        undo["queue"] = json!("b");
+    }
+    let class = *random.pick(&["none", "irreversible", "checkable", "idempotent"]);
+    undo["effect"] = json!({ "class": class });
+    if class == "checkable" {
+        let with = json!({ "checks": true, "seen": seen });
+        undo["effect"]["check"] = json!({ "uses": PLAY, "with": with });
+    }
+    undo
 }
 
 fn upstream(needs: &[String], earlier: &[Value]) -> Vec<String> {

@@ -10,7 +10,7 @@ use standfast_domain::record::{Header, Key, Record};
 use standfast_tests::memory_store::Contents;
 
 /// Reads a field's name.
-fn key_of(field: &str) -> Option<Key> {
+pub fn key_of(field: &str) -> Option<Key> {
     let mut parts = field.split('/');
     let (first, second) = (parts.next()?, parts.next());
     let (third, fourth) = (parts.next(), parts.next());
@@ -38,6 +38,7 @@ fn key_of(field: &str) -> Option<Key> {
         "effects" => Key::Effects(step()?),
         "request" => Key::Request(step()?, third?.to_owned(), number(fourth)?),
         "receipt" => Key::Receipt(step()?, third?.to_owned(), number(fourth)?),
+        "landing" => Key::Landing(number(second)?),
         "outgoing" => Key::Outgoing(second?.to_owned()),
         _ => return None,
     })

@@ -126,11 +126,16 @@ impl Store for WireStore {
         let commits = commits.to_vec();
         let work = move |process: &Process, store: &MemoryStore, half: bool| {
             let first = if half { commits.len() / 2 } else { commits.len() };
-            let applied = store.commit_now(&commits[..first]);
-            for (commit, applied) in commits.iter().zip(&applied) {
-                process.world.saw_commit(&process.name, commit, applied);
-            }
-            applied.into_iter().map(|applied| applied.answer).collect()
+            let one = |commit: &Commit| {
+                let before = process.world.before_stop(commit);
+                let applied = store.commit_now(std::slice::from_ref(commit)).remove(0);
+                process.world.saw_commit(&process.name, commit, &applied);
+                if applied.written {
+                    process.world.settles(commit, before);
+                }
+                applied.answer
+            };
+            commits[..first].iter().map(one).collect()
         };
         self.call(Kind::Write, work).await
     }

@@ -1,6 +1,6 @@
 //! One world: a store, its processes, the people who use it, and what was seen of it all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,6 +23,7 @@ use crate::ledger::{Checked, Ledger, Sent};
 use crate::outside::{Outside, Start};
 use crate::process::Process;
 use crate::random::Random;
+use crate::stops::Stops;
 use crate::trace::Trace;
 
 /// When every world begins: 2027-01-15, in milliseconds.
@@ -33,6 +34,8 @@ const BEGINNING: i64 = 1_800_000_000_000;
 pub struct Seen {
     /// As a line of the trace.
     pub moment: u64,
+    /// The line of its commit.
+    pub commit: u64,
     /// Since the world began.
     pub elapsed: Duration,
     pub event: Event,
@@ -79,8 +82,10 @@ pub struct History {
 pub struct Told {
     /// When a stop was acknowledged, as a line of the trace.
     pub stopped: Option<u64>,
-    /// True if a person's answer was `stop`.
-    pub answered_stop: bool,
+    /// True if somebody asked for a stop, or answered with one, whether that was taken or not.
+    pub asked_stop: bool,
+    /// Attempts that somebody wanted stopped.
+    pub stopped_attempts: BTreeSet<(StepId, u32)>,
 }
 
 /// A change, and for how long who commits it is cut off.
@@ -104,6 +109,8 @@ pub struct World {
     pub processes: Mutex<BTreeMap<String, Arc<Process>>>,
     /// Which change cuts off the process that commits it, before it hears so, and for how long.
     pub cuts_off: Mutex<Option<CutsOff>>,
+    /// What stops were to do, looked at in the very commits that brought them.
+    pub stops: Mutex<Stops>,
     /// Where the api is, while one runs.
     pub api: Mutex<Option<Engine>>,
     /// The queues that messages go through now.
@@ -151,6 +158,7 @@ impl World {
             said: Mutex::default(),
             processes: Mutex::default(),
             cuts_off: Mutex::default(),
+            stops: Mutex::default(),
             api: Mutex::default(),
             queues: Mutex::default(),
             claim_length,
@@ -207,7 +215,7 @@ impl World {
         }
         if let Scope::Task(task) = &commit.scope {
             self.saw_records(task, commit, moment);
-            self.saw_events(process, task, commit);
+            self.saw_events(process, task, commit, moment);
         }
     }
 
@@ -264,7 +272,7 @@ impl World {
         self.trace.count(&format!("{what} {}", word.unwrap_or("?")));
     }
 
-    fn saw_events(&self, process: &str, task: &TaskId, commit: &Commit) {
+    fn saw_events(&self, process: &str, task: &TaskId, commit: &Commit, line: u64) {
         for (number, bytes) in (commit.first_event..).zip(&commit.events) {
             let event = decode_event(number, bytes).expect("an event as it was encoded").event;
             let said = serde_json::to_string(&event).expect("events are plain data");
@@ -283,12 +291,22 @@ impl World {
                 Change::StepSkipped { reason, .. } => {
                     self.trace.count(&format!("skipped {reason:?}"));
                 }
+                Change::StopRequested { mode, plan_sha256, .. } => {
+                    self.trace.count(&format!("stop with {}", mode.as_str()));
+                    if plan_sha256.is_some() {
+                        self.trace.count("stop by digest");
+                    }
+                }
+                Change::StepSucceeded { step, .. } if step.undone().is_some() => {
+                    self.trace.count("undo landed");
+                }
                 _ => {}
             }
             self.cut_off_at(process, &event.change);
             let mut history = self.history.lock().unwrap();
             let elapsed = self.trace.elapsed();
-            history.events.entry(task.clone()).or_default().push(Seen { moment, elapsed, event });
+            let seen = Seen { moment, commit: line, elapsed, event };
+            history.events.entry(task.clone()).or_default().push(seen);
         }
     }
 }

@@ -142,7 +142,7 @@ impl Case<'_> {
     }
 
     /// Gives when each generation was first known to have happened.
-    fn landed(&self) -> BTreeMap<Place, u64> {
+    pub(super) fn landed(&self) -> BTreeMap<Place, u64> {
         let mut landed = BTreeMap::new();
         for Seen { moment, event, .. } in &self.events {
             if let Change::EffectLanded { step, name, generation, .. } = &event.change {
@@ -250,7 +250,7 @@ impl Case<'_> {
         for Seen { moment, event, .. } in self.events.clone() {
             let Change::EffectIntended { step, name, .. } = &event.change else { continue };
             let finally = self.promises.get(step.as_str()).is_some_and(|promise| promise.finally);
-            if moment > closed && !finally {
+            if moment > closed && !finally && step.undone().is_none() {
                 self.fault(format!("effect `{name}` of `{step}` was intended after a stop"));
             }
         }
@@ -342,6 +342,9 @@ impl Case<'_> {
                         let generation = newest.get(&place).copied().unwrap_or(1);
                         effect_key(self.task, step, &held.name, generation)
                     });
+                    if hold.reason == HoldReason::UndoFailed {
+                        continue; // it names what is not undone, an effect of another step
+                    }
                     if right != hold.effect.as_ref().map(|held| held.key.clone())
                         || right.is_some() != of_effect
                     {

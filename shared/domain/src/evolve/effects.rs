@@ -93,6 +93,7 @@ fn intended(at: Time, generation: u32, intent: &IntentFact, times: [Time; 2]) ->
         says: intent.says.clone(),
         after_stop: false,
         intended_after_stop: false,
+        uncertain_at_stop: None,
     }
 }
 
@@ -163,6 +164,11 @@ fn update(view: &mut View, step: &StepId, change: impl FnOnce(&mut Effects)) -> 
 fn mark(before: &Effects, effects: &mut Effects) {
     for (name, effect) in effects {
         let was = before.get(name);
+        let same = was.filter(|was| was.generation == effect.generation);
+        effect.uncertain_at_stop = match same.map(|was| (&was.standing, was.after_stop)) {
+            Some((Standing::Uncertain { since }, false)) if was != Some(&*effect) => Some(*since),
+            _ => same.and_then(|was| was.uncertain_at_stop),
+        };
         effect.after_stop |= was.is_none_or(|was| was.standing != effect.standing);
         // An intent that is renewed was there before, unless it was known not to have happened.
         let anew = |was: &Effect| was.intended_after_stop || was.was_closed();

@@ -168,6 +168,9 @@ pub struct Effect {
     /// True if its intent was recorded after the task was stopped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub intended_after_stop: bool,
+    /// Since when it was uncertain as the task was stopped, if it has come to stand elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncertain_at_stop: Option<Time>,
 }
 
 impl Effect {

@@ -284,9 +284,12 @@ impl Seen<'_> {
             Standing::InFlight
             | Standing::Uncertain { .. }
             | Standing::Landed { .. }
-            | Standing::NotLanded { .. } => {
-                (Now::InFlight, Fate::MayLand, Some(effect.intended_at))
-            }
+            | Standing::NotLanded { .. } => match effect.uncertain_at_stop {
+                Some(since) if moment == Moment::Stop => {
+                    (Now::Uncertain, uncertain(effect.class), Some(since))
+                }
+                _ => (Now::InFlight, Fate::MayLand, Some(effect.intended_at)),
+            },
         };
         let item = Item::new(self.effect(name, effect.generation), now, fate);
         Some(Item {

@@ -5,9 +5,10 @@ use crate::model::planned::{over, view_of};
 use crate::model::plans::{effect, id, plan, redo, step, submission};
 use crate::model::world::World;
 use standfast_domain::decide::Command;
+use standfast_domain::hold::Answer;
 use standfast_domain::outcome::FailureClass;
 use standfast_domain::plan::{OnFailure, StepPlan};
-use standfast_domain::record::{EffectClass, Key, StopMode, TaskState};
+use standfast_domain::record::{EffectClass, Key, NotLanded, StopMode, TaskState};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::stop_plan::{
     Basis, Became, Fate, Now, Settlement, StopPlan, Subject, basis, plan as plan_of, settlement,
@@ -134,6 +135,25 @@ fn a_settlement_says_what_became_of_each() {
     assert_eq!(settled(&world), expected.map(|(name, became)| (name.to_owned(), became)));
     let report = came_to(&world);
     assert_eq!(report.took(), report.ended_at.map(|at| at.since(report.stop.at)));
+}
+
+#[test]
+fn a_settlement_remembers_what_was_uncertain_when_the_stop_was_asked_for() {
+    for (answer, became) in [
+        (Answer::Happened, Became::LandedLate),
+        (Answer::NotHappened, Became::NotLanded(NotLanded::Answered)),
+    ] {
+        let mut world = busy();
+        world.pass(3_600);
+        assert_eq!(world.stop(), Ok(true));
+        assert_eq!(world.answer(Some("mail"), answer), Ok(true));
+        let report = came_to(&world);
+        let mail =
+            report.items.iter().find(|settled| named(&settled.item.subject) == "mail/main/1");
+        let mail = mail.expect("it is an item");
+        assert_eq!((mail.item.now, mail.item.fate), (Now::Uncertain, Fate::ToSettle));
+        assert_eq!(mail.became, became);
+    }
 }
 
 #[test]

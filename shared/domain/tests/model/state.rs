@@ -356,6 +356,7 @@ fn print(key: &Key, record: &Record) -> u64 {
             for effect in effects.values_mut() {
                 effect.intended_at = Time(0);
                 (effect.after_stop, effect.intended_after_stop) = (false, false);
+                effect.uncertain_at_stop = None;
                 match &mut effect.standing {
                     Standing::Landed { at, .. } | Standing::NotLanded { at, .. } => *at = Time(0),
                     Standing::Uncertain { since } => *since = Time(0),

@@ -81,6 +81,7 @@ fn effect(step: &str, edit: impl FnOnce(&mut Effect)) -> Seen {
         says: Some("120.00 EUR to bob".to_owned()),
         after_stop: false,
         intended_after_stop: false,
+        uncertain_at_stop: None,
     };
     edit(&mut effect);
     let (name, exchanged) = (MAIN_EFFECT.to_owned(), Exchanged::default());

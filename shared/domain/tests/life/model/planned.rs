@@ -120,6 +120,11 @@ fn same_items(items: &[Item], came_to: &Settlement) {
     let (lost, new): (Vec<_>, Vec<_>) =
         (planned.difference(&named).collect(), named.difference(&planned).collect());
     assert!(lost.is_empty() && new.is_empty(), "lost {lost:?}, new {new:?}: {came_to:#?}");
+    for settled in came_to.items.iter().filter(|settled| !settled.since_stop) {
+        let was = items.iter().find(|item| item.subject == settled.item.subject);
+        let was = was.map(|item| item.now);
+        assert_eq!(was, Some(settled.item.now), "it was something else: {settled:#?}");
+    }
 }
 
 /// After the end nothing is under way, and what was to be done with an item was done.
