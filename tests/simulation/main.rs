@@ -40,7 +40,7 @@ use crate::faults::Fault;
 use crate::ledger::Way;
 use crate::life::{Life, PANICS, live};
 
-/// Worlds of a normal run: what one core goes through within a minute in a debug build.
+/// Worlds of a normal run: what one core goes through within two minutes in a debug build.
 const SEEDS: u64 = 300;
 /// Worlds from which on every kind of fault and state must have occurred.
 const SEEDS_FOR_COVERAGE: u64 = 250;

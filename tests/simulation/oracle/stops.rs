@@ -126,16 +126,16 @@ impl Case<'_> {
                 continue;
             };
             let known = landed.contains(&(step.clone(), name.clone(), *generation));
-            let stands = match settled.became {
+            let stands = matches!(
+                settled.became,
                 Became::Stays
-                | Became::LandedLate
-                | Became::Undone
-                | Became::Undoing
-                | Became::ToUndo
-                | Became::UndoHeld
-                | Became::LeftByAnswer => true,
-                _ => false,
-            };
+                    | Became::LandedLate
+                    | Became::Undone
+                    | Became::Undoing
+                    | Became::ToUndo
+                    | Became::UndoHeld
+                    | Became::LeftByAnswer
+            );
             if known != stands {
                 self.fault(format!("known to have landed: {known}, its report: {settled:?}"));
             }
