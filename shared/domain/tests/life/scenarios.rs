@@ -10,7 +10,7 @@ use standfast_domain::hold::{Answer, HoldReason};
 use standfast_domain::index::{OUTBOX, WORK, parse_outbox_member};
 use standfast_domain::outcome::{FailureClass, Outcome};
 use standfast_domain::plan::{OnFailure, StepPlan, Uses};
-use standfast_domain::record::{Key, Record, Status, TaskState};
+use standfast_domain::record::{Key, Record, Status, StopMode, TaskState};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
 
@@ -473,12 +473,15 @@ fn what_a_birth_promises_is_stored_with_it_and_no_later_commit_touches_it() {
 
 #[test]
 fn a_claim_on_records_from_before_a_stop_is_refused() {
-    let mut world = given(vec![step("a", &[])]);
+    let mut world = given(vec![step("a", &[]), step("b", &[])]);
     assert_eq!(world.claim(1, "a", "w1"), Ok(true));
     let at = world.attempt_of("a");
     assert_eq!(world.run(1, Command::HandBack { at, why: String::new() }), Ok(true));
-    assert_eq!(world.stop(), Ok(true));
-    // Process 1 knows all that a claim needs, from before the stop.
+    assert_eq!(world.claim(0, "b", "w2"), Ok(true));
+    let stop = Command::Stop { reason: None, mode: StopMode::Halt };
+    assert_eq!(world.run(0, stop), Ok(true));
+    // Process 1 knows all that a claim needs, from before the stop; and the stop, which waits for
+    // `b` to end, has left the records of `a` as they were.
     let said = world.claim(1, "a", "w1");
     assert!(matches!(said, Err(Refusal::NotClaimable { .. })), "{said:?}");
     world.drive();
