@@ -3,6 +3,7 @@
 //! No rule of the task system is in here: commands ask an api, which may be one that they
 //! start themselves over a folder.
 
+mod allocator;
 mod args;
 mod commands;
 
@@ -18,10 +19,6 @@ mod look;
 mod text;
 
 use std::process::ExitCode;
-
-/// A third of a step's processor time was the allocator's: this one takes a part of it.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {

@@ -239,7 +239,8 @@ text! { TaskId, TaskId::parse }
 
 /// Who acts: `user:ana`, `service:billing`, `worker:w1`, `group:finance`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
-#[schemars(with = "String", extend("pattern" = "^(user|service|worker|group):[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}$"))]
+#[schemars(with = "String")]
+#[schemars(extend("pattern" = "^(user|service|worker|group):[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}$"))]
 pub struct Principal(CompactString);
 
 impl Principal {
