@@ -23,6 +23,7 @@ import urllib.parse
 import urllib.request
 import uuid
 
+WORD_MS = 30_000  # how long a request waits for word that an attempt is to end
 WAIT_MS = 10_000  # how long a claim waits for a step; a worker that ends waits for it
 ANSWER_SECONDS = 30  # how long an answer may take beyond that
 GRACE_SECONDS = 20  # how long an attempt may go on after SIGTERM
@@ -165,10 +166,38 @@ class Attempt:
         self.last_details = claim.get("last_details")  # of the attempt before this one
         self.details = self.told = None
         self.started = self.heard = time.monotonic()
+        self.due = threading.Event()  # set when a heartbeat is to be sent at once
         threading.Thread(target=self.beat, daemon=True).start()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        """Waits for word that the attempt is to end. The heartbeat that it causes decides."""
+        query = urllib.parse.urlencode({**self.holder, "wait_ms": WORD_MS})
+        for pause in pauses():
+            began = time.monotonic()
+            try:
+                while not self.reported.is_set():
+                    answer = self.api.call("GET", f"{self.path}/control?{query}", wait_ms=WORD_MS)
+                    if answer["stop"]:
+                        self.due.set()
+                        return
+                    self.reported.wait(max(0, began + 1 - time.monotonic()))
+                    began = time.monotonic()
+            except Problem as problem:
+                if not problem.passing:
+                    self.due.set()  # the claim is lost, or the api older than this
+                    return
+            except Unreachable:
+                pass
+            if self.reported.wait(pause):
+                return
 
     def beat(self):
-        while not self.reported.wait(self.claim["heartbeat_ms"] / 1000):
+        while True:
+            self.due.wait(self.claim["heartbeat_ms"] / 1000)
+            self.due.clear()
+            if self.reported.is_set():
+                return
             try:
                 self.beat_once()
             except Problem as problem:

@@ -13,7 +13,7 @@ use standfast_domain::ids::{HandlerName, Principal, Queue, TaskId};
 use standfast_domain::record::Meta;
 use standfast_domain::rights::{People, Right};
 use standfast_engine::tokens::{Credential, Identity};
-use standfast_protocol::problem::Fault;
+use standfast_protocol::problem::{Fault, ProblemKind};
 
 use crate::Api;
 use crate::extract::Place;
@@ -79,6 +79,20 @@ impl Caller {
 
     pub fn is_admin(&self) -> bool {
         self.identity.is_admin()
+    }
+
+    /// Gives the caller as it is now: its token may have been revoked, or have expired, while
+    /// its request waited.
+    pub async fn now(&self, api: &Api) -> Result<Self, Fail> {
+        let over = || Fail::new(ProblemKind::Unauthorized, "the token holds no more");
+        match (&self.credential, &api.settings().access) {
+            (Some(credential), _) => {
+                let found = api.tokens().still(credential).await?.ok_or_else(over)?;
+                Ok(Self { identity: found.identity.clone(), credential: Some(found) })
+            }
+            (None, Access::Tokens { .. }) if api.tokens().any().await? => Err(over()),
+            (None, Access::Tokens { .. } | Access::Fixed { .. }) => Ok(self.clone()),
+        }
     }
 
     /// True if the caller may see a task.
@@ -172,6 +186,14 @@ impl<R> Deref for By<R> {
     }
 }
 
+impl<R: needs::Need> By<R> {
+    /// Demands the right again, of a request that has waited.
+    pub async fn still(&mut self, api: &Api) -> Result<(), Fail> {
+        self.caller = self.caller.now(api).await?;
+        self.caller.demand(R::RIGHT)
+    }
+}
+
 impl<R: needs::Need> FromRequestParts<Api> for By<R> {
     type Rejection = Fail;
 
@@ -203,10 +225,10 @@ impl<R: needs::Need> FromRequestParts<Api> for On<R> {
 impl<R: needs::Need> On<R> {
     /// Loads a task for a caller.
     pub async fn find(api: &Api, caller: Caller, task: TaskId) -> Result<Self, Fail> {
-        let missing = || Fail::not_found(format!("failed to find task {task}"));
-        let base = reads::find(api, &task).await?.ok_or_else(missing)?;
+        let absent = || Fail::not_found(format!("failed to find task {task}"));
+        let base = reads::find(api, &task).await?.ok_or_else(absent)?;
         if !caller.may_see(&base.meta) {
-            return Err(missing().hidden(Right::View).about(&task));
+            return Err(missing(&task));
         }
         caller.demand_on(R::RIGHT, &base)?;
         Ok(Self { base, caller, right: PhantomData })
@@ -216,15 +238,30 @@ impl<R: needs::Need> On<R> {
 /// Says whether a request that goes on for long may do so: its token still holds, and its task
 /// is still to be seen. A caller learns of neither but by the end of the connection.
 pub(crate) async fn still_sees(api: &Api, caller: &Caller, task: &TaskId) -> Result<bool, Fail> {
-    let caller = match &caller.credential {
-        None => caller.clone(),
-        Some(credential) => match api.tokens().still(credential).await? {
-            Some(credential) => {
-                Caller { identity: credential.identity.clone(), credential: Some(credential) }
-            }
-            None => return Ok(false),
-        },
-    };
-    let base = reads::find(api, task).await?;
-    Ok(base.is_none_or(|base| caller.may_see(&base.meta))) // one that was removed has ended
+    match demand_still_sees(api, caller, task).await {
+        Ok(()) => Ok(true),
+        Err(fail) if fail.is(ProblemKind::Unauthorized) || fail.is(ProblemKind::NotFound) => {
+            Ok(false)
+        }
+        Err(fail) => Err(fail),
+    }
+}
+
+/// Demands, before a request that has waited is answered, what it began with: a token that
+/// holds, and a task that its caller may see. One that was removed has ended.
+pub(crate) async fn demand_still_sees(
+    api: &Api,
+    caller: &Caller,
+    task: &TaskId,
+) -> Result<(), Fail> {
+    let caller = caller.now(api).await?;
+    match reads::find(api, task).await? {
+        Some(base) if !caller.may_see(&base.meta) => Err(missing(task)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn missing(task: &TaskId) -> Fail {
+    let fail = Fail::not_found(format!("failed to find task {task}"));
+    fail.hidden(Right::View).about(task)
 }

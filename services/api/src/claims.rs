@@ -59,7 +59,7 @@ struct Asking {
     responses((status = 200, body = Claim), (status = 204, description = "nothing to claim")))]
 pub(crate) async fn claim(
     State(api): State<Api>,
-    caller: By<needs::Work>,
+    mut caller: By<needs::Work>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Fail> {
@@ -83,7 +83,7 @@ pub(crate) async fn claim(
             named_one(&api, &caller, &asking, (task, step), attempt).await?
         }
         Some(_) => return Err(names.into_fail()),
-        None => next(&api, &caller, &asking, longest).await?,
+        None => next(&api, &mut caller, &asking, longest).await?,
     };
     match claimed {
         Some(claimed) => Ok(Json(shown(claimed, api.engine().now().await?)).into_response()),
@@ -136,10 +136,11 @@ async fn one(
     }
 }
 
-/// Claims the next ready step that the worker can run, waiting for one.
+/// Claims the next ready step that the worker can run, waiting for one. After each wait the
+/// worker must still be allowed what it asks for.
 async fn next(
     api: &Api,
-    caller: &Caller,
+    caller: &mut By<needs::Work>,
     asking: &Asking,
     longest: Duration,
 ) -> Result<Option<Claimed>, Fail> {
@@ -167,6 +168,10 @@ async fn next(
         if !again {
             return Ok(None);
         }
+        caller.still(api).await?;
+        let handlers = asking.handlers.iter().map(|name| ("/handlers".to_owned(), name));
+        let handlers: Vec<(String, &HandlerName)> = handlers.collect();
+        caller.demand_within(&[("/queue".to_owned(), &asking.queue)], &handlers)?;
     }
 }
 

@@ -26,7 +26,7 @@ use standfast_protocol::events::{
 use standfast_protocol::headers::{EVENT_STREAM, LAST_EVENT_ID};
 use standfast_protocol::paths;
 
-use crate::auth::{Caller, On, needs, still_sees};
+use crate::auth::{Caller, On, demand_still_sees, needs, still_sees};
 use crate::extract;
 use crate::problems::Fail;
 use crate::waits::Wait;
@@ -72,7 +72,7 @@ pub(crate) async fn events(
     let limit = extract::page_limit(query.limit)?;
     let longest = extract::wait(query.wait_ms)?;
     let mut reader = Reader { api, task: base.task, next: after };
-    page(&mut reader, limit, longest).await.map(IntoResponse::into_response)
+    page(&mut reader, &caller, limit, longest).await.map(IntoResponse::into_response)
 }
 
 fn wants_stream(headers: &HeaderMap) -> bool {
@@ -134,6 +134,7 @@ fn is_end(event: &Event) -> bool {
 
 async fn page(
     reader: &mut Reader,
+    caller: &Caller,
     limit: usize,
     longest: Duration,
 ) -> Result<Json<EventPage>, Fail> {
@@ -158,6 +159,7 @@ async fn page(
         if !again {
             break (Vec::new(), false);
         }
+        demand_still_sees(&api, caller, &reader.task).await?;
     };
     Ok(Json(EventPage {
         events: events.iter().map(present::event::view).collect(),

@@ -13,6 +13,7 @@ mod artifacts;
 mod attempts;
 mod bulk_stops;
 mod claims;
+mod control;
 mod cursor;
 mod effects;
 mod events;
@@ -59,6 +60,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Admin;
 use crate::auth::Access;
+use crate::control::Control;
 
 pub use crate::openapi::document;
 
@@ -107,6 +109,7 @@ pub struct Api {
     parts: Arc<Parts>,
     shutdown: CancellationToken,
     waits: Arc<Semaphore>,
+    control: Arc<Control>,
     /// How far looks for a fitting step have come in queues full of others.
     places: Arc<Mutex<BTreeMap<Queue, String>>>,
 }
@@ -115,7 +118,8 @@ impl Api {
     /// Makes an api; its streams and long polls end when `shutdown` is cancelled.
     pub fn new(parts: Parts, shutdown: CancellationToken) -> Self {
         let waits = Arc::new(Semaphore::new(WAITS_MAX));
-        Self { parts: Arc::new(parts), shutdown, waits, places: Arc::default() }
+        let (control, places) = (Arc::default(), Arc::default());
+        Self { parts: Arc::new(parts), shutdown, waits, control, places }
     }
 
     fn place_in(&self, queue: &Queue) -> Option<String> {
@@ -161,6 +165,14 @@ impl Api {
 
     pub(crate) fn admin(&self) -> &Admin {
         &self.parts.admin
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    pub(crate) fn shutdown(&self) -> &CancellationToken {
+        &self.shutdown
     }
 
     pub(crate) fn settings(&self) -> &Settings {

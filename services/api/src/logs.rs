@@ -12,7 +12,7 @@ use standfast_protocol::limits::LOG_BYTES_MAX;
 use standfast_protocol::logs::{LogPage, LogQuery};
 use standfast_protocol::paths;
 
-use crate::auth::{On, needs};
+use crate::auth::{On, demand_still_sees, needs};
 use crate::extract::{self, Place};
 use crate::present::log::{Part, gap, part, total};
 use crate::problems::Fail;
@@ -31,7 +31,7 @@ use crate::{Api, present};
     responses((status = 200, body = LogPage)))]
 pub(crate) async fn log(
     State(api): State<Api>,
-    On { base, .. }: On<needs::View>,
+    On { base, caller, .. }: On<needs::View>,
     place: Place,
     uri: Uri,
 ) -> Result<Json<LogPage>, Fail> {
@@ -57,6 +57,7 @@ pub(crate) async fn log(
         if !again {
             return Ok(Json(page));
         }
+        demand_still_sees(&api, &caller, &base.task).await?;
     }
 }
 

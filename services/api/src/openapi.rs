@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::workers;
 use crate::{
-    admin, answers, artifacts, attempts, bulk_stops, claims, effects, events, explain, hand_over,
-    list, logs, puts, steps, stops, task_effects, tasks,
+    admin, answers, artifacts, attempts, bulk_stops, claims, control, effects, events, explain,
+    hand_over, list, logs, puts, steps, stops, task_effects, tasks,
 };
 
 #[derive(OpenApi)]
@@ -31,7 +31,7 @@ use crate::{
         artifacts::list, artifacts::download,
         attempts::stop, bulk_stops::stop, bulk_stops::count,
         events::events, answers::to_task, answers::to_step,
-        workers::announce, claims::claim, claims::heartbeat, claims::complete,
+        workers::announce, claims::claim, claims::heartbeat, control::control, claims::complete,
         claims::hand_back, effects::intend, effects::receipt, effects::not_landed,
         puts::log, puts::artifact,
         schema, openapi, admin::health, ready, metrics,

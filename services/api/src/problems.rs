@@ -119,7 +119,6 @@ impl Fail {
     }
 
     /// Says whether the problem is of a kind.
-    #[cfg(test)]
     pub fn is(&self, kind: ProblemKind) -> bool {
         self.0.problem.known() == Some(kind)
     }

@@ -12,8 +12,8 @@ use crate::auth::{By, needs};
 use crate::guard::guard;
 use crate::problems::Fail;
 use crate::{
-    Api, admin, answers, artifacts, attempts, bulk_stops, claims, effects, events, explain,
-    hand_over, list, logs, openapi, puts, steps, stops, task_effects, tasks, workers,
+    Api, admin, answers, artifacts, attempts, bulk_stops, claims, control, effects, events,
+    explain, hand_over, list, logs, openapi, puts, steps, stops, task_effects, tasks, workers,
 };
 
 /// Gives all routes, each behind the guard; no `GET` changes anything.
@@ -44,6 +44,7 @@ pub(crate) fn router(api: &Api) -> Router {
         .route(paths::WORKERS, post(workers::announce))
         .route(paths::CLAIMS, post(claims::claim))
         .route(paths::HEARTBEAT, post(claims::heartbeat))
+        .route(paths::CONTROL, get(control::control))
         .route(paths::COMPLETE, post(claims::complete))
         .route(paths::HAND_BACK, post(claims::hand_back))
         .route(paths::EFFECT, post(effects::intend))

@@ -305,6 +305,32 @@ impl Claims {
         Ok(Renewed { expires_at, stop: part == Part::Main && gate.ends_attempts() })
     }
 
+    /// Says whether an attempt should end, as a renewal would, and changes nothing; fenced unless
+    /// it holds its step for this principal, or for any with `None`.
+    pub async fn look(
+        &self,
+        task: &TaskId,
+        at: &Attempt,
+        principal: Option<&Principal>,
+    ) -> Result<bool, EngineError> {
+        let step = &at.step;
+        let keys = [Key::Gate, Key::Claim(step.clone()), Key::Definition(step.clone())];
+        let mut view = View::new(task.clone());
+        for (key, record) in self.engine.read(task, &keys).await? {
+            view.load(key, record, None);
+        }
+        let holds = view.claim(step).map_err(broken)?.is_some_and(|claim| {
+            claim.worker == at.worker
+                && (claim.attempt, claim.epoch) == (at.attempt, at.epoch)
+                && principal.is_none_or(|principal| claim.principal == *principal)
+        });
+        if !holds {
+            return Err(Refusal::Fenced { step: step.clone(), attempt: at.attempt }.into());
+        }
+        let part = view.definition(step).map_err(broken)?.part();
+        Ok(part == Part::Main && view.gate().map_err(broken)?.ends_attempts())
+    }
+
     /// Takes an attempt's outcome. Telling it again after a lost answer is accepted; from
     /// anyone but the holder of the attempt it is refused as fenced; that the last holder told
     /// it too late is recorded, and what it cost counts.

@@ -189,6 +189,30 @@ pub struct HeartbeatAnswer {
     pub expires_ms: u64,
 }
 
+/// Query of a wait for word that an attempt is to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ControlQuery {
+    /// The worker's id.
+    pub worker: String,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// The task's epoch.
+    pub epoch: u32,
+    /// How long to wait for it, in milliseconds, at most [`crate::limits::WAIT_MS_MAX`]; 0 when
+    /// not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+
+/// Answer to a wait for word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ControlAnswer {
+    /// Whether the attempt is to end. If so send a heartbeat now, whose answer is what counts.
+    pub stop: bool,
+}
+
 /// Ends an attempt with its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -40,6 +40,7 @@
 //! | `POST /v1/workers` | [`Announce`] | [`Announced`] |
 //! | `POST /v1/claims` | [`ClaimRequest`] | 200 [`Claim`] or 204 |
 //! | `POST /v1/claims/{task}/{step}/heartbeat` | [`Heartbeat`] | [`HeartbeatAnswer`] |
+//! | `GET /v1/claims/{task}/{step}/control` | [`ControlQuery`] | [`ControlAnswer`] |
 //! | `POST /v1/claims/{task}/{step}/complete` | [`Complete`] | [`Settled`] |
 //! | `POST /v1/claims/{task}/{step}/hand-back` | [`HandBack`] | [`Settled`] |
 //! | `POST /v1/claims/{task}/{step}/effects/{name}` | [`IntentRequest`] | [`IntentAnswer`] |

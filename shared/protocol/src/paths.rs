@@ -50,6 +50,8 @@ pub const WORKERS: &str = "/v1/workers";
 pub const CLAIMS: &str = "/v1/claims";
 /// Keeps a claim.
 pub const HEARTBEAT: &str = "/v1/claims/{task}/{step}/heartbeat";
+/// Waits for word that an attempt is to end.
+pub const CONTROL: &str = "/v1/claims/{task}/{step}/control";
 /// Ends an attempt with its outcome.
 pub const COMPLETE: &str = "/v1/claims/{task}/{step}/complete";
 /// Ends an attempt without an outcome and without charge.

@@ -2,8 +2,10 @@
 //! class of failure, and why a step is not started.
 
 use serde_json::{Value, json};
+use standfast_domain::ids::Principal;
+use standfast_engine::tokens::Role;
 
-use super::{World, chain};
+use super::{JSON, World, chain, request};
 
 fn place(claim: &Value, rest: &str) -> String {
     let text = |name: &str| claim[name].as_str().unwrap();
@@ -161,4 +163,68 @@ async fn a_running_step_says_how_long_it_may_take_and_be_silent() {
     let text = explain["why"]["text"].to_string();
     assert!(text.contains("its handler silent for 1m30s at most: row 7"), "{text}");
     assert_eq!(explain["stands"].get("stalled"), None);
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_for_word_hears_of_a_stop_at_once() {
+    let world = World::open().await;
+    let free = world.api.control().free();
+    for (mode, stop) in [("drain", false), ("halt", true)] {
+        let task = world.submit(&one(json!({"timeout": {"attempt": "1h"}}))).await;
+        let claim = world.claim().await;
+        let (attempt, epoch) = (&claim["attempt"], &claim["epoch"]);
+        let word = |wait_ms: u64| {
+            let query = format!("worker=w&attempt={attempt}&epoch={epoch}&wait_ms={wait_ms}");
+            format!("/v1/claims/{task}/a/control?{query}")
+        };
+        assert_eq!(world.get(&word(0)).await.json()["stop"], false, "nothing was said yet");
+        let (path, body) = (format!("/v1/tasks/{task}/stop"), json!({"mode": mode}));
+        let wait_ms = if stop { 30_000 } else { 50 };
+        let long = word(wait_ms);
+        let began = std::time::Instant::now();
+        let (heard, stopped) = tokio::join!(world.get(&long), world.post(&path, &body));
+        assert_eq!((stopped.status.as_u16(), heard.json()), (200, json!({"stop": stop})), "{mode}");
+        assert!(began.elapsed().as_secs() < 5, "told, not found by a look");
+        let lost = format!("/v1/claims/{task}/a/control?worker=v&attempt={attempt}&epoch={epoch}");
+        assert_eq!(world.get(&lost).await.problem(), "fenced", "another worker");
+        world.complete(&claim, json!({"status": "succeeded"})).await;
+        assert_eq!(world.get(&word(0)).await.problem(), "fenced", "it is over");
+    }
+    assert_eq!(world.api.control().free(), free, "every place is free again");
+}
+
+#[tokio::test]
+async fn what_waits_gets_nothing_once_its_token_is_revoked() {
+    let world = World::open().await;
+    let admin = world.token(Role::Admin, "user:ana").await;
+    let principal = Principal::new("worker:one").unwrap();
+    let made = world.api.tokens().create(Role::Worker, &principal, "test").await.unwrap();
+    let send = |method: &'static str, path: String, token: &str, body: Value| {
+        let token = format!("Bearer {token}");
+        let headers = [JSON, ("authorization", token.as_str())];
+        world.send(request(method, &path, &headers, body.to_string()))
+    };
+    let plan = one(json!({"timeout": {"attempt": "1h"}}));
+    let first = send("POST", "/v1/tasks".into(), &admin, plan.clone()).await.json();
+    let ask = json!({"worker": "w", "queue": "default", "handlers": ["echo"]});
+    let claim = send("POST", "/v1/claims".into(), &made.secret, ask.clone()).await.json();
+    assert_eq!(claim["task"], first["id"]);
+    let task = claim["task"].as_str().unwrap();
+    let word = format!("/v1/claims/{task}/a/control?worker=w&attempt=1&epoch=1&wait_ms=30000");
+    let mut waiting = ask;
+    waiting["wait_ms"] = json!(30_000);
+    let revoke_then_submit = async {
+        assert!(world.api.tokens().revoke(&made.id).await.unwrap());
+        send("POST", format!("/v1/tasks/{task}/stop"), &admin, json!({"mode": "halt"})).await;
+        send("POST", "/v1/tasks".into(), &admin, plan).await.json()
+    };
+    let (word, claimed, second) = tokio::join!(
+        send("GET", word, &made.secret, Value::Null),
+        send("POST", "/v1/claims".into(), &made.secret, waiting),
+        revoke_then_submit,
+    );
+    assert_eq!((word.status.as_u16(), claimed.status.as_u16()), (401, 401));
+    let second = second["id"].as_str().unwrap().to_owned();
+    let step = send("GET", format!("/v1/tasks/{second}/steps/a"), &admin, Value::Null).await;
+    assert_eq!(step.json()["state"], "ready", "nobody has claimed it");
 }

@@ -51,6 +51,7 @@ ok  403 403 403 403 ok  404 404 404 POST /v1/tasks/{id}/hand-over
 -   -   -   -   -   ok  403 403 ok  POST /v1/workers
 -   -   -   -   -   ok  403 403 ok  POST /v1/claims
 403 403 403 403 403 ok  403 403 ok  POST /v1/claims/{task}/{step}/heartbeat
+403 403 403 403 403 ok  403 403 ok  GET  /v1/claims/{task}/{step}/control
 403 403 403 403 403 ok  403 403 ok  POST /v1/claims/{task}/{step}/complete
 403 403 403 403 403 ok  403 403 ok  POST /v1/claims/{task}/{step}/hand-back
 403 403 403 403 403 ok  403 403 ok  POST /v1/claims/{task}/{step}/effects/{name}

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Method;
-use standfast_protocol::claims::{Heartbeat, HeartbeatAnswer, LogAppend, LogAppended};
+use standfast_protocol::claims::{Claim, Heartbeat, HeartbeatAnswer, LogAppend, LogAppended};
 use standfast_protocol::headers::PLAIN_TEXT;
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::ProblemKind;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot, watch};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::context::Context;
+use super::word;
 use crate::client::query_pairs;
 use crate::error::Error;
 use crate::http::Http;
@@ -80,6 +81,15 @@ impl Heart {
         let log = follow_log(self.http.clone(), context.clone());
         self.runtime.spawn(end.clone().run_until_cancelled_owned(log));
         Beat { course, end }
+    }
+
+    /// Begins to wait for word that an attempt is to end, until what is given is dropped. Word
+    /// makes its heart beat.
+    pub(crate) fn listen(&self, worker: &str, claim: &Claim, news: &Arc<Notify>) -> DropGuard {
+        let end = CancellationToken::new();
+        let listening = word::follow(self.http.clone(), worker, claim, Arc::clone(news));
+        self.runtime.spawn(end.clone().run_until_cancelled_owned(listening));
+        end.drop_guard()
     }
 }
 

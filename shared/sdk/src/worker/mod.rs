@@ -19,6 +19,7 @@ mod heart;
 mod log_buffer;
 mod poll;
 mod shutdown;
+mod word;
 
 use std::collections::BTreeMap;
 use std::future::Future;

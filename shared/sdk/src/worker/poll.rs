@@ -44,7 +44,9 @@ pub(crate) async fn receive(crew: Arc<Crew>, queue: String) {
                 backoff.reset();
                 let crew_of_attempt = Arc::clone(&crew);
                 crew.attempts.spawn(async move {
-                    attempt::run(&crew_of_attempt, claim, Arc::default()).await;
+                    let news = Arc::default();
+                    let _word = crew_of_attempt.heart.listen(&crew_of_attempt.id, &claim, &news);
+                    attempt::run(&crew_of_attempt, claim, news).await;
                     drop(slot);
                 });
             }

@@ -170,6 +170,10 @@ pub async fn usual(call: &Call, left: &mut watch::Receiver<bool>, first: Answer)
         let _ = left.wait_for(|left| *left).await;
         return nothing();
     }
+    if call.is("/control") {
+        let _ = left.wait_for(|left| *left).await;
+        return ok(json!({"stop": false}));
+    }
     if call.is("/heartbeat") {
         return ok(json!({"stop": false, "expires_ms": 60_000}));
     }

@@ -134,6 +134,36 @@ async fn a_lost_claim_cancels_the_handler_and_drops_its_result() {
 }
 
 #[tokio::test]
+async fn word_of_a_stop_comes_before_the_heartbeat_that_is_due_in_an_hour() {
+    let slow = || claim(json!({"heartbeat_ms": 3_600_000}));
+    let api = api(slow, |call| match call.is("/control") {
+        true if call.before == 0 => Some(problem(429, "too_many")),
+        true => Some(ok(json!({"stop": true}))),
+        false => call.is("/heartbeat").then(|| ok(json!({"stop": true, "expires_ms": 60_000}))),
+    });
+    let worker = worker(&api).handler("h", until_cancelled);
+    let calls = run_until(&api, worker, "/complete", 1).await;
+    assert_eq!(calls[0].json()["outcome"]["class"], "cancelled");
+    assert_eq!(api.calls("/heartbeat").len(), 1, "the one that the word caused");
+    let asked = &api.calls("/control")[0];
+    let who = "attempt=3&epoch=2&wait_ms=30000";
+    assert!(asked.method == "GET" && asked.query.contains(who), "{}", asked.query);
+}
+
+#[tokio::test]
+async fn an_api_that_gives_no_word_is_heard_by_heartbeats() {
+    let api = api(plain, |call| match call.is("/control") {
+        true => Some(problem(404, "not_found")),
+        false => (call.is("/heartbeat") && call.before == 3)
+            .then(|| ok(json!({"stop": true, "expires_ms": 60_000}))),
+    });
+    let worker = worker(&api).handler("h", until_cancelled);
+    let calls = run_until(&api, worker, "/complete", 1).await;
+    assert_eq!(calls[0].json()["outcome"]["class"], "cancelled");
+    assert_eq!(api.calls("/control").len(), 1, "an older api is asked once");
+}
+
+#[tokio::test]
 async fn a_result_that_comes_too_late_is_dropped() {
     let api = api(plain, |call| call.is("/complete").then(|| problem(409, "fenced")));
     let calls = run_until(&api, worker(&api).handler("h", echo), "/complete", 1).await;
