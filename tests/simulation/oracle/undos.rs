@@ -129,7 +129,7 @@ impl Case<'_> {
                 self.fault(format!("`{}` was given {}, not {right}", start.step, start.seen));
             }
         }
-        let own = |step: &str| StepId::new(step.to_owned()).unwrap().undone().is_some();
+        let own = |step: &str| StepId::new(step).unwrap().undone().is_some();
         let sent = self.sent.iter().filter(|sent| own(&sent.request.step)).count();
         (0..sent).for_each(|_| self.world.trace.count("undo sent a request"));
     }
