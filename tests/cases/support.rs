@@ -56,11 +56,6 @@ impl Answer {
 impl Server {
     /// Serves a world on a free port.
     pub async fn start(world: &World) -> Self {
-        Self::listen(world, "127.0.0.1:0".parse().unwrap()).await
-    }
-
-    /// Serves a world at an address.
-    pub async fn listen(world: &World, address: SocketAddr) -> Self {
         let settings = Settings {
             access: Access::Tokens { open_if_none: true },
             plan_dir_allowed: true,
@@ -78,7 +73,7 @@ impl Server {
         };
         let shutdown = CancellationToken::new();
         let api = Api::new(parts, shutdown.clone());
-        let listener = TcpListener::bind(address).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving =
             tokio::spawn(async move { standfast_api::serve(listener, api).await.unwrap() });
