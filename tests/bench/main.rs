@@ -11,10 +11,6 @@ mod rounds;
 
 use clap::Parser;
 
-/// The one that `standfast` has; the least loop gains from it as well.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> anyhow::Result<()> {
     let options = options::Options::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

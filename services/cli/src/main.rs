@@ -3,7 +3,6 @@
 //! No rule of the task system is in here: commands ask an api, which may be one that they
 //! start themselves over a folder.
 
-mod allocator;
 mod args;
 mod commands;
 
