@@ -62,6 +62,8 @@
 //! [`HandBack`]: claims::HandBack
 //! [`Heartbeat`]: claims::Heartbeat
 //! [`HeartbeatAnswer`]: claims::HeartbeatAnswer
+//! [`ControlQuery`]: claims::ControlQuery
+//! [`ControlAnswer`]: claims::ControlAnswer
 //! [`Holder`]: claims::Holder
 //! [`LogAppend`]: claims::LogAppend
 //! [`LogAppended`]: claims::LogAppended
