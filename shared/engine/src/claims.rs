@@ -300,9 +300,7 @@ impl Claims {
         let view = done.records;
         let claim = view.claim(&step).map_err(broken)?;
         let expires_at = claim.map_or(done.now, |claim| claim.expires_at);
-        let part = view.definition(&step).map_err(broken)?.part();
-        let gate = view.gate().map_err(broken)?;
-        Ok(Renewed { expires_at, stop: part == Part::Main && gate.ends_attempts() })
+        Ok(Renewed { expires_at, stop: is_to_end(&view, &step)? })
     }
 
     /// Says whether an attempt should end, as a renewal would, and changes nothing; fenced unless
@@ -327,8 +325,7 @@ impl Claims {
         if !holds {
             return Err(Refusal::Fenced { step: step.clone(), attempt: at.attempt }.into());
         }
-        let part = view.definition(step).map_err(broken)?.part();
-        Ok(part == Part::Main && view.gate().map_err(broken)?.ends_attempts())
+        is_to_end(&view, step)
     }
 
     /// Takes an attempt's outcome. Telling it again after a lost answer is accepted; from
@@ -584,6 +581,12 @@ fn report_fault(
     }
     let fault = check_name(checkpoint?).err()?;
     Some(format!("its checkpoint's name is not accepted: {fault}"))
+}
+
+/// Says whether a stop ends the attempts of a step; those of `finally` and `undo` go on.
+fn is_to_end(view: &View, step: &StepId) -> Result<bool, EngineError> {
+    let part = view.definition(step).map_err(broken)?.part();
+    Ok(part == Part::Main && view.gate().map_err(broken)?.ends_attempts())
 }
 
 pub(crate) fn broken(halt: standfast_domain::refusal::Halt) -> EngineError {
