@@ -44,9 +44,13 @@ pub(crate) async fn log(
         true => None,
         false => Some(Wait::begin(&api, Some(longest.min(Duration::from_secs(30))))?),
     };
+    let mut waited = false;
     loop {
         let look = look(&api, &base, &definition, query.attempt).await?;
         let page = show(&api, look, offset).await?;
+        if waited {
+            demand_still_sees(&api, &caller, &base.task).await?;
+        }
         if !page.text.is_empty() || page.ended {
             return Ok(Json(page));
         }
@@ -57,7 +61,7 @@ pub(crate) async fn log(
         if !again {
             return Ok(Json(page));
         }
-        demand_still_sees(&api, &caller, &base.task).await?;
+        waited = true;
     }
 }
 
