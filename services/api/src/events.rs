@@ -144,10 +144,9 @@ async fn page(
         true => None,
         false => Some(Wait::begin(&api, Some(longest))?),
     };
-    let mut waited = false;
     let (events, ended) = loop {
         let looked = reader.look(limit).await?;
-        if waited {
+        if wait.is_some() {
             // Behind the look: whoever may see the task now could see all that was found.
             demand_still_sees(&api, caller, &reader.task).await?;
         }
@@ -166,7 +165,6 @@ async fn page(
         if !again {
             break (Vec::new(), false);
         }
-        waited = true;
     };
     Ok(Json(EventPage {
         events: events.iter().map(present::event::view).collect(),

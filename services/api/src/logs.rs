@@ -44,11 +44,10 @@ pub(crate) async fn log(
         true => None,
         false => Some(Wait::begin(&api, Some(longest.min(Duration::from_secs(30))))?),
     };
-    let mut waited = false;
     loop {
         let look = look(&api, &base, &definition, query.attempt).await?;
         let page = show(&api, look, offset).await?;
-        if waited {
+        if wait.is_some() {
             demand_still_sees(&api, &caller, &base.task).await?;
         }
         if !page.text.is_empty() || page.ended {
@@ -61,7 +60,6 @@ pub(crate) async fn log(
         if !again {
             return Ok(Json(page));
         }
-        waited = true;
     }
 }
 
