@@ -1,6 +1,7 @@
 //! What others wrote does not reach a terminal or a log as anything but text, and a token
 //! reaches neither.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -99,6 +100,87 @@ async fn an_api_that_others_can_reach_demands_a_token_first() {
     assert!(text.contains("standfast token create"), "{text}");
     let help = binary::output(directory.path(), &["api", "--help"]);
     assert!(String::from_utf8_lossy(&help.stdout).contains("127.0.0.1:8080"));
+    place.clean(&[]).await;
+}
+
+/// Gives the addresses that a process listens on, as the kernel writes them in proc(5).
+fn listens_on(pid: u32) -> Vec<String> {
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = links.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let own: BTreeSet<String> = links.map(|link| link.display().to_string()).collect();
+    let mut found = Vec::new();
+    for table in ["tcp", "tcp6"] {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let (local, state, inode) = (fields[1], fields[3], fields[9]);
+            if state == "0A" && own.contains(&format!("socket:[{inode}]")) {
+                found.push(local.split_once(':').unwrap().0.to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_no_token_yet_is_reached_from_this_machine_and_by_no_page() {
+    let (redis, place) = (PrivateRedis::start(&[]).await, Place::new());
+    let directory = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let log = directory.path().join("api.log");
+    let words = ["api", "--listen", &address];
+    let api = Running::start(process(&words, &place, &redis, directory.path()), &log);
+    logged(&log, "the api listens").await;
+    let admin = free_port();
+    let mut command = process(&["scheduler"], &place, &redis, directory.path());
+    command.env("STANDFAST_ADMIN_ADDR", admin.to_string());
+    let scheduler = Running::start(command, &directory.path().join("scheduler.log"));
+    let client = reqwest::Client::new();
+    wait::until("the scheduler to answer its operator", async || {
+        client.get(format!("http://127.0.0.1:{admin}/healthz")).send().await.ok()
+    })
+    .await;
+    for process in [&api, &scheduler] {
+        assert_eq!(listens_on(process.0.id()), ["0100007F"], "127.0.0.1, and nothing else");
+    }
+
+    let url = |path: &str| format!("http://{address}{path}");
+    let plan =
+        json!({"kind": "k", "steps": [{"id": "a", "uses": "exec", "with": {"command": ["true"]}}]});
+    let made = client.post(url("/v1/tasks")).json(&plan).send().await.unwrap();
+    assert_eq!(made.status(), 201);
+    let task = made.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned();
+    let stop = url(&format!("/v1/tasks/{task}/stop"));
+    let own = format!("http://{address}");
+    let (json, form) = ("application/json", "application/x-www-form-urlencoded");
+    let attack = |media: &'static str, more: &[(&'static str, &str)]| {
+        let request = client.post(&stop).header("content-type", media);
+        let request =
+            more.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.body(r#"{"mode":"halt"}"#)
+    };
+    for (media, more, status) in [
+        (json, vec![("origin", "https://evil.example")], 403),
+        (form, vec![("origin", "https://evil.example")], 403),
+        ("text/plain", vec![("origin", "null"), ("sec-fetch-mode", "no-cors")], 403),
+        (json, vec![("sec-fetch-site", "cross-site")], 403),
+        (json, vec![("sec-fetch-site", "same-site")], 403),
+        (form, vec![("origin", own.as_str())], 415),
+        ("text/plain", vec![], 415),
+        (json, vec![("host", "evil.example")], 421),
+        (json, vec![("host", "evil.example"), ("origin", "http://evil.example")], 421),
+    ] {
+        let answer = attack(media, &more).send().await.unwrap();
+        assert_eq!(answer.status(), status, "{media} {more:?}");
+        assert!(!answer.headers().contains_key("access-control-allow-origin"));
+    }
+    assert_eq!(client.get(&stop).send().await.unwrap().status(), 405);
+    let view = client.get(url(&format!("/v1/tasks/{task}"))).send().await.unwrap();
+    assert_eq!(view.json::<Value>().await.unwrap()["stop"], Value::Null, "nothing has stopped it");
+    let stopped = attack(json, &[("origin", &own)]).send().await.unwrap();
+    assert_eq!(stopped.status(), 200, "its own page may");
+    drop((api, scheduler));
     place.clean(&[]).await;
 }
 

@@ -5,6 +5,7 @@
 //! another, because a node takes seconds to start.
 #![allow(clippy::unwrap_used)]
 
+mod late_result;
 mod long_steps;
 mod messages;
 mod outages;

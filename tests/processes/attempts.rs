@@ -51,7 +51,7 @@ async fn a_step_that_kills_its_worker_is_parked_and_the_others_go_on() {
 }
 
 /// Starts the example's worker with another handler `shout`.
-fn python_worker(own: &Installation, token: &str, name: &str, shout: &str) -> Running {
+pub fn python_worker(own: &Installation, token: &str, name: &str, shout: &str) -> Running {
     let script = own.path().join(format!("{name}.py"));
     let folder = examples().join("python").display().to_string();
     let text = format!(
@@ -67,7 +67,8 @@ fn python_worker(own: &Installation, token: &str, name: &str, shout: &str) -> Ru
     Running::start(command, &own.path().join(format!("{name}.log")))
 }
 
-async fn submit(own: &Installation, plan: Value) -> String {
+/// Submits a plan as soon as the handler is known.
+pub async fn submit(own: &Installation, plan: Value) -> String {
     let client = own.client();
     wait::until("the handler to be announced", async || {
         client.submit(plan.clone()).await.ok().map(|submitted| submitted.id)

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attempts;
+mod control;
 mod disturbed;
 mod embedded;
 mod kill_resume;

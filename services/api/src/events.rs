@@ -34,7 +34,8 @@ use crate::{Api, present, reads};
 
 /// Events that a stream reads at a time.
 const READ_AT_ONCE: usize = 200;
-/// How long a stream goes on before it is looked whether its caller may still see the task.
+/// How long a stream with nothing to tell goes on before it is looked whether its caller may
+/// still see the task.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a client should wait before it comes back.
 const RETRY: Duration = Duration::from_secs(2);
@@ -144,7 +145,12 @@ async fn page(
         false => Some(Wait::begin(&api, Some(longest))?),
     };
     let (events, ended) = loop {
-        match reader.look(limit).await? {
+        let looked = reader.look(limit).await?;
+        if wait.is_some() {
+            // Behind the look: whoever may see the task now could see all that was found.
+            demand_still_sees(&api, caller, &reader.task).await?;
+        }
+        match looked {
             Look::Events(events) => {
                 let ended = events.last().is_some_and(is_end);
                 break (events, ended);
@@ -159,7 +165,6 @@ async fn page(
         if !again {
             break (Vec::new(), false);
         }
-        demand_still_sees(&api, caller, &reader.task).await?;
     };
     Ok(Json(EventPage {
         events: events.iter().map(present::event::view).collect(),
@@ -208,24 +213,27 @@ impl Telling {
     async fn fill(&mut self) -> bool {
         let api = self.reader.api.clone();
         loop {
-            if !self.may_go_on(&api).await {
-                return false;
-            }
-            match self.reader.look(READ_AT_ONCE).await {
-                Ok(Look::Events(events)) => {
-                    self.take(&events);
-                    return true;
-                }
-                Ok(Look::Ended) => {
-                    self.end();
-                    return true;
-                }
-                Ok(Look::Nothing) => {}
+            let looked = match self.reader.look(READ_AT_ONCE).await {
+                Ok(looked) => looked,
                 Err(fail) => {
                     // A store that is away would break off every stream: the engine warns once.
                     tracing::debug!(task = %self.reader.task, ?fail, "a stream broke off");
                     return false;
                 }
+            };
+            if !self.may_go_on(&api, &looked).await {
+                return false;
+            }
+            match looked {
+                Look::Events(events) => {
+                    self.take(&events);
+                    return true;
+                }
+                Look::Ended => {
+                    self.end();
+                    return true;
+                }
+                Look::Nothing => {}
             }
             if !self.wait.again(&api, Some(&self.reader.task)).await {
                 return false;
@@ -233,11 +241,12 @@ impl Telling {
         }
     }
 
-    /// Looks every few seconds whether the caller may still see the task: a token is revoked or
-    /// expires, a task changes hands.
-    async fn may_go_on(&mut self, api: &Api) -> bool {
+    /// Says whether the caller may still see the task: a token is revoked or expires, a task
+    /// changes hands. It is looked before anything is told, and every few seconds.
+    async fn may_go_on(&mut self, api: &Api, found: &Look) -> bool {
         let now = api.engine().clock().monotonic();
-        if now.saturating_sub(self.looked) < LOOK_AGAIN {
+        let nothing = matches!(found, Look::Nothing);
+        if nothing && now.saturating_sub(self.looked) < LOOK_AGAIN {
             return true;
         }
         self.looked = now;

@@ -47,6 +47,9 @@ pub(crate) async fn log(
     loop {
         let look = look(&api, &base, &definition, query.attempt).await?;
         let page = show(&api, look, offset).await?;
+        if wait.is_some() {
+            demand_still_sees(&api, &caller, &base.task).await?;
+        }
         if !page.text.is_empty() || page.ended {
             return Ok(Json(page));
         }
@@ -57,7 +60,6 @@ pub(crate) async fn log(
         if !again {
             return Ok(Json(page));
         }
-        demand_still_sees(&api, &caller, &base.task).await?;
     }
 }
 

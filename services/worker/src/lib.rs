@@ -21,7 +21,6 @@ mod gauges;
 mod heartbeat;
 mod log_keeper;
 mod pool;
-mod recalls;
 mod reserve;
 mod secrets;
 mod worker;

@@ -18,6 +18,7 @@ use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
 use standfast_engine::ports::{BrokerError, Delivery, Source, StoreError, Subscription};
+use standfast_engine::recalls::Recalls;
 use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
@@ -31,7 +32,6 @@ use crate::folder::Folder;
 use crate::gauges::Gauges;
 use crate::handlers::Secrets;
 use crate::pool::Pool;
-use crate::recalls::Recalls;
 use crate::reserve::Supply;
 
 /// The wait between two tries of a claim while the store does not answer.
@@ -203,7 +203,7 @@ impl Worker {
         let slots = Arc::new(Semaphore::new(usize::from(worker.settings.concurrency)));
         let running = TaskTracker::new();
         let recalls = Arc::new(Recalls::default());
-        let (engine, id) = (worker.claims.engine().clone(), worker.settings.worker.clone());
+        let (engine, id) = (worker.claims.engine().clone(), worker.settings.worker.to_string());
         let listening = AbortOnDropHandle::new(tokio::spawn(recalls.clone().follow(engine, id)));
         let work = Arc::new(Work {
             worker: worker.clone(),

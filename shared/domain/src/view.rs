@@ -213,6 +213,12 @@ impl View {
         }
     }
 
+    /// Says whether the attempts of a step are to end: those of `finally` and `undo` go on.
+    pub fn is_to_end(&self, step: &StepId) -> Result<bool, Halt> {
+        self.need([Key::Gate, Key::Definition(step.clone())])?;
+        Ok(self.gate()?.ends(self.definition(step)?.part()))
+    }
+
     /// Gives one chunk of a step's further dependents.
     pub fn dependents(&self, step: &StepId, chunk: u32) -> Result<&[Dependent], Halt> {
         match self.get(&Key::Dependents(step.clone(), chunk))? {
@@ -419,6 +425,8 @@ pub struct Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Principal;
+    use crate::record::{Part, Stop, StopMode};
     use crate::time::Time;
 
     fn gate(epoch: u32) -> Record {
@@ -447,6 +455,30 @@ mod tests {
         assert!(!view.knows(&Key::Claim(step)));
         view.refused();
         assert!(!view.knows(&Key::Gate));
+    }
+
+    #[test]
+    fn what_undoes_and_cleans_up_is_ended_by_no_stop() {
+        let stop = |mode| Stop {
+            by: Principal::local(),
+            at: Time(0),
+            reason: None,
+            mode,
+            plan_sha256: None,
+            lapsed: Vec::new(),
+            deadline_at: None,
+        };
+        for (closed, mode, ends) in [
+            (false, None, false),
+            (true, None, true),
+            (true, Some(StopMode::Halt), true),
+            (true, Some(StopMode::Undo), true),
+            (true, Some(StopMode::Drain), false),
+        ] {
+            let gate = Gate { closed, stop: mode.map(stop), ..Gate::default() };
+            assert_eq!(gate.ends(Part::Main), ends, "{mode:?}");
+            assert!(!gate.ends(Part::Undo) && !gate.ends(Part::Finally), "{mode:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::json;
 use standfast_domain::commit::{Commit, CommitAnswer, CommitId, StoredRecord};
 use standfast_domain::ids::TaskId;
 use standfast_domain::stage::{Recall, Wake};
@@ -16,6 +15,7 @@ use crate::crash;
 use crate::effects::Durability;
 use crate::outbox::{self, Outbox, Sent};
 use crate::ports::{Broker, Clock, Destination, Ids, Load, Message, Store, StoreError};
+use crate::recalls;
 use crate::standing::{Noted, Standing};
 use crate::time::StoreTime;
 
@@ -168,7 +168,7 @@ impl Core {
 
     /// Tells all workers at once. What is lost they learn by their next heartbeat.
     pub fn recall(&self, recalls: &[Recall]) {
-        recalls.iter().for_each(|recall| self.broker.tell(control_message(recall)));
+        recalls.iter().for_each(|recall| self.broker.tell(recalls::message(recall)));
     }
 
     pub fn settle_later(&self, task: TaskId) {
@@ -293,22 +293,6 @@ fn step_message(wake: &Wake) -> Message {
         headers: Vec::new(),
         body: Bytes::from(body),
     }
-}
-
-/// Writes the message that tells workers to look at attempts.
-fn control_message(recall: &Recall) -> Bytes {
-    let (task, epoch) = (&recall.task, recall.epoch);
-    let body = match &recall.attempt {
-        None => json!({ "what": "task_ending", "task": task, "epoch": epoch }),
-        Some((step, attempt)) => json!({
-            "what": "attempt_taken",
-            "task": task,
-            "step": step,
-            "epoch": epoch,
-            "attempt": attempt,
-        }),
-    };
-    Bytes::from(body.to_string())
 }
 
 /// Sends wakes as they come, many at a time. One that is not confirmed is left to the sweep of

@@ -13,6 +13,7 @@ pub mod installation;
 mod lane;
 pub mod outbox;
 pub mod ports;
+pub mod recalls;
 pub mod refusals;
 pub mod registry;
 pub mod resolve;

@@ -66,13 +66,9 @@ impl Engine {
         task: &TaskId,
         modes: &[StopMode],
     ) -> Result<Vec<Planned>, EngineError> {
-        let read = |view: &View| {
-            let plans = stop_plan::plans(view, modes)?;
-            let with_basis = |plan: StopPlan| {
-                let basis = stop_plan::basis(view, &plan.digest)?;
-                Ok(Planned { plan, basis })
-            };
-            plans.into_iter().map(with_basis).collect::<Result<Vec<_>, Halt>>()
+        let read = |view: &View| -> Result<Vec<Planned>, Halt> {
+            let plans = stop_plan::plans(view, modes)?.into_iter();
+            Ok(plans.map(|(plan, basis)| Planned { plan, basis }).collect())
         };
         let (mut plans, of_one_moment) = self.read_whole(task, read).await?;
         if !of_one_moment {

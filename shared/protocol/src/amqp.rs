@@ -72,6 +72,14 @@ pub struct ControlMessage {
     pub attempt: Option<u32>,
 }
 
+impl ControlMessage {
+    /// True if an attempt of the message's task is meant.
+    pub fn means(&self, step: &str, attempt: u32) -> bool {
+        self.step.as_ref().is_none_or(|said| said == step)
+            && self.attempt.is_none_or(|said| said == attempt)
+    }
+}
+
 /// Body of a message that wakes a worker. It says what to look at, and decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -123,6 +131,22 @@ mod tests {
         let json = serde_json::to_value(&reply).unwrap();
         assert_eq!(json["problem"]["status"], 422);
         assert_eq!(serde_json::from_value::<SubmitReply>(json).unwrap(), reply);
+    }
+
+    #[test]
+    fn a_control_message_means_a_whole_task_or_one_attempt() {
+        for (more, means) in [
+            ("", true),
+            (r#","step":"a""#, true),
+            (r#","step":"a","attempt":2"#, true),
+            (r#","step":"a","attempt":1"#, false),
+            (r#","step":"b","attempt":2"#, false),
+            (r#","a later field":[1]"#, true),
+        ] {
+            let text = format!(r#"{{"what":"x","task":"t","epoch":1{more}}}"#);
+            let message: ControlMessage = serde_json::from_str(&text).unwrap();
+            assert_eq!(message.means("a", 2), means, "{text}");
+        }
     }
 
     #[test]

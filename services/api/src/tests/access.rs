@@ -148,3 +148,29 @@ async fn of_two_first_tokens_one_is_made_and_a_revoked_one_is_none() {
     assert_eq!(world.get("/v1/tasks").await.status, 401);
     assert!(tokens.create_first(Role::Admin, &who).await.unwrap().is_some());
 }
+
+#[tokio::test]
+async fn no_reading_changes_anything() {
+    let world = World::open().await;
+    let task = world.submit(&chain(&["a", "b"])).await;
+    let claim = world.claim().await;
+    world.complete(&claim, json!({"status": "succeeded", "output": 1})).await;
+    world.claim().await;
+    let before = world.store.written();
+    for (path, item) in crate::document()["paths"].as_object().unwrap() {
+        if item.get("get").is_none() {
+            continue;
+        }
+        let path = path.replace("{id}", &task).replace("{task}", &task);
+        let path = path.replace("{step}", "b").replace("{name}", "x");
+        let query = match path.contains("/control") {
+            true => "?worker=w&attempt=1&epoch=1",
+            false => "",
+        };
+        for method in ["GET", "HEAD"] {
+            let answer = world.send(request(method, &format!("{path}{query}"), &[], "")).await;
+            assert!(answer.status.as_u16() < 500, "{method} {path}: {}", answer.status);
+            assert_eq!(world.store.written(), before, "{method} {path} has written");
+        }
+    }
+}

@@ -16,16 +16,22 @@ use super::{World, chain, request};
 const ACCEPT: (&str, &str) = ("accept", "text/event-stream");
 
 /// Reads a stream message by message.
-struct Reading {
+pub(super) struct Reading {
     body: BodyDataStream,
     text: String,
 }
 
 impl Reading {
     async fn begin(world: &World, task: &str, last: Option<&str>) -> Self {
+        let headers: Vec<(&str, &str)> =
+            last.map(|last| ("last-event-id", last)).into_iter().collect();
+        Self::begin_with(world, task, &headers).await
+    }
+
+    /// Begins to read with more headers, such as a token.
+    pub async fn begin_with(world: &World, task: &str, more: &[(&str, &str)]) -> Self {
         let path = format!("/v1/tasks/{task}/events");
-        let mut headers = vec![ACCEPT];
-        headers.extend(last.map(|last| ("last-event-id", last)));
+        let headers = [&[ACCEPT], more].concat();
         let response = world.stream(request("GET", &path, &headers, "")).await;
         assert_eq!(response.status(), 200);
         let body: Body = response.into_body();
@@ -33,7 +39,7 @@ impl Reading {
     }
 
     /// Gives id and type of the next message; nothing at the end of the stream.
-    async fn next(&mut self) -> Option<(String, String)> {
+    pub async fn next(&mut self) -> Option<(String, String)> {
         loop {
             if let Some(end) = self.text.find("\n\n") {
                 let message: String = self.text.drain(..end + 2).collect();

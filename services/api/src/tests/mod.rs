@@ -3,8 +3,10 @@
 mod access;
 mod attempts;
 mod bulk_stops;
+mod counted;
 mod effects;
 mod history;
+mod large;
 mod listing;
 mod rights;
 mod steering;
@@ -12,6 +14,7 @@ mod stops;
 mod strange;
 mod submission;
 mod task_effects;
+mod waits;
 mod work;
 
 use std::sync::Arc;
@@ -35,6 +38,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use self::counted::Counted;
 use crate::admin::Admin;
 use crate::auth::Access;
 use crate::{Api, Parts, Settings};
@@ -56,6 +60,7 @@ impl Handlers for Echo {
 pub(crate) struct World {
     pub api: Api,
     pub shutdown: CancellationToken,
+    pub store: Arc<Counted<RedbStore>>,
     router: Router,
     _dir: TempDir,
 }
@@ -87,10 +92,14 @@ impl World {
 
     pub async fn with(access: Access, public_hosts: Vec<String>, admin: Admin) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(RedbStore::open(dir.path()).unwrap());
+        let store = Arc::new(Counted::new(RedbStore::open(dir.path()).unwrap()));
         let broker = Arc::new(InProcessBroker::default());
-        let engine =
-            Engine::start(store, broker, Arc::new(SystemClock::default()), Arc::new(SystemIds));
+        let engine = Engine::start(
+            store.clone(),
+            broker,
+            Arc::new(SystemClock::default()),
+            Arc::new(SystemIds),
+        );
         let url = dir.path().join("blobs").display().to_string();
         let blobs = Blobs::open(&url, "test").await.unwrap();
         let registry = Arc::new(Registry::new(engine.clone()));
@@ -113,7 +122,7 @@ impl World {
         };
         let shutdown = CancellationToken::new();
         let api = Api::new(parts, shutdown.clone());
-        Self { router: api.router(), api, shutdown, _dir: dir }
+        Self { router: api.router(), api, shutdown, store, _dir: dir }
     }
 
     /// Makes a token; from then on every request needs one.

@@ -8,12 +8,12 @@ use standfast_domain::ids::{Principal, Queue};
 use standfast_engine::claims::{Claimed, Stay};
 use standfast_engine::crash;
 use standfast_engine::ports::Acker;
+use standfast_engine::recalls::Listener;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::{StepMessage, Work, Worker};
 use crate::attempt::Ended;
 use crate::gauges::Came;
-use crate::recalls::Listener;
 
 /// What an attempt holds of its worker.
 pub(super) struct Held<'w> {

@@ -447,6 +447,14 @@ impl Gate {
         Some(still)
     }
 
+    /// True if attempts of this part of the task are to end: what undoes and cleans up goes on.
+    pub fn ends(&self, part: Part) -> bool {
+        match part {
+            Part::Main => self.ends_attempts(),
+            Part::Undo | Part::Finally => false,
+        }
+    }
+
     /// True if attempts of the plan's steps are to end: unless a stop lets them finish.
     pub fn ends_attempts(&self) -> bool {
         let drains = self.stop.as_ref().is_some_and(|stop| stop.mode == StopMode::Drain);

@@ -25,13 +25,17 @@ pub struct Basis {
 
 /// Gives what a plan with this digest was made on; nothing if the view does not know versions.
 pub fn basis(view: &View, digest: &str) -> Result<Option<Basis>, Halt> {
-    let walk = super::walk(view)?;
-    let Some(header) = view.version(&Key::Header) else { return Ok(None) };
-    let claims = match covers_claims(&walk) {
+    Ok(of(view, &super::walk(view)?, digest))
+}
+
+/// The same, of a walk over the view.
+pub(super) fn of(view: &View, walk: &Walk<'_>, digest: &str) -> Option<Basis> {
+    let header = view.version(&Key::Header)?;
+    let claims = match covers_claims(walk) {
         true => walk.steps.iter().filter(|seen| may_run(seen)).map(held).collect(),
         false => Vec::new(),
     };
-    Ok(Some(Basis { digest: digest.to_owned(), header, claims }))
+    Some(Basis { digest: digest.to_owned(), header, claims })
 }
 
 pub(super) fn covers_claims(walk: &Walk<'_>) -> bool {

@@ -57,10 +57,16 @@ pub fn plan(view: &View, mode: StopMode) -> Result<StopPlan, Halt> {
     Ok(of(&stoppable(view)?, view.task(), mode))
 }
 
-/// Says what a stop of each of these modes would do.
-pub fn plans(view: &View, modes: &[StopMode]) -> Result<Vec<StopPlan>, Halt> {
+/// Says what a stop of each of these modes would do, each with what it was made on: nothing if
+/// the view does not know versions. One walk serves all of them.
+pub fn plans(view: &View, modes: &[StopMode]) -> Result<Vec<(StopPlan, Option<Basis>)>, Halt> {
     let walk = stoppable(view)?;
-    Ok(modes.iter().map(|mode| of(&walk, view.task(), *mode)).collect())
+    let with_basis = |mode: &StopMode| {
+        let plan = of(&walk, view.task(), *mode);
+        let basis = basis::of(view, &walk, &plan.digest);
+        (plan, basis)
+    };
+    Ok(modes.iter().map(with_basis).collect())
 }
 
 fn of(walk: &Walk<'_>, task: &TaskId, mode: StopMode) -> StopPlan {

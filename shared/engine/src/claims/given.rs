@@ -1,17 +1,84 @@
-//! Puts together what a worker needs for an attempt, from the records that came with its claim.
+//! Puts together what a worker needs for an attempt, from the records that came with its claim
+//! and some more.
 
 use standfast_domain::ids::StepId;
 use standfast_domain::outcome::Artifact;
 use standfast_domain::plan::Uses;
-use standfast_domain::record::{Definition, Key, Record};
+use standfast_domain::record::{Definition, Key, LIST_CHUNK, Record};
 use standfast_domain::refusal::{Halt, Refusal};
 use standfast_domain::view::View;
 
-use super::{ClaimAsk, Claimed};
-use crate::resolve;
+use super::{ClaimAsk, Claimed, Claims, broken};
+use crate::{EngineError, resolve};
+
+impl Claims {
+    /// Puts together what a worker needs for an attempt that it has claimed.
+    pub(super) async fn given(
+        &self,
+        ask: &ClaimAsk,
+        mut view: View,
+    ) -> Result<Claimed, EngineError> {
+        let state = view.step(&ask.step).map_err(broken)?;
+        let definition = view.definition(&ask.step).map_err(broken)?.clone();
+        let more = self.more_keys(&definition, state.round, state.resolved);
+        self.complete_view(&mut view, more).await?;
+        let inputs = self.inputs(&mut view, &definition).await?;
+        let mut claimed = claimed(&view, ask, &definition, inputs).map_err(broken)?;
+        claimed.effect = self.declared_effect(&ask.task, &definition, state.round).await?;
+        Ok(claimed)
+    }
+
+    fn more_keys(&self, definition: &Definition, round: u32, resolved: bool) -> Vec<Key> {
+        let step = &definition.plan.id;
+        let mut keys = Vec::new();
+        if round > 1 {
+            keys.push(Key::Failure(round));
+            keys.extend(resolved.then(|| Key::Resolution(step.clone(), round)));
+        }
+        let chunks = definition.needs_count.div_ceil(LIST_CHUNK as u32);
+        keys.extend((0..chunks).map(|chunk| Key::Needs(step.clone(), chunk)));
+        keys
+    }
+
+    /// Reads what a view does not know yet.
+    async fn complete_view(&self, view: &mut View, keys: Vec<Key>) -> Result<(), EngineError> {
+        let missing: Vec<Key> = keys.into_iter().filter(|key| !view.knows(key)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        for (key, record) in self.engine.read(view.task(), &missing).await? {
+            view.load(key, record, None);
+        }
+        Ok(())
+    }
+
+    /// Gives the artifacts of all steps that a step needs.
+    async fn inputs(
+        &self,
+        view: &mut View,
+        definition: &Definition,
+    ) -> Result<Vec<(StepId, Artifact)>, EngineError> {
+        let step = &definition.plan.id;
+        let chunks = definition.needs_count.div_ceil(LIST_CHUNK as u32);
+        let mut needs = Vec::new();
+        for chunk in 0..chunks {
+            let names = view.names(&Key::Needs(step.clone(), chunk)).map_err(broken)?;
+            needs.extend(names.iter().cloned());
+        }
+        needs.sort();
+        let keys = needs.iter().cloned().map(Key::Artifacts).collect();
+        self.complete_view(view, keys).await?;
+        let mut inputs = Vec::new();
+        for step in needs {
+            let artifacts = view.artifacts(&step).map_err(broken)?;
+            inputs.extend(artifacts.iter().cloned().map(|artifact| (step.clone(), artifact)));
+        }
+        Ok(inputs)
+    }
+}
 
 /// Gives the attempt that `ask` has claimed.
-pub(super) fn claimed(
+fn claimed(
     view: &View,
     ask: &ClaimAsk,
     definition: &Definition,

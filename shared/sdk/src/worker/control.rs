@@ -70,8 +70,7 @@ impl Recalls {
     fn hear(&self, body: &[u8]) {
         let Ok(message) = serde_json::from_slice::<ControlMessage>(body) else { return };
         for listening in self.lock().get(&message.task).into_iter().flatten() {
-            let step = message.step.as_ref().is_none_or(|step| *step == listening.step);
-            if step && message.attempt.is_none_or(|attempt| attempt == listening.attempt) {
+            if message.means(&listening.step, listening.attempt) {
                 listening.beat.notify_one();
             }
         }

@@ -135,10 +135,7 @@ fn stopping(survey: &Survey, outside: &Outside) -> Stopping {
     let modes = [StopMode::Halt, StopMode::Drain, StopMode::Undo];
     match stop_plan::plans(&view, &modes) {
         Ok(plans) => Stopping::Planned(
-            plans
-                .into_iter()
-                .map(|plan| Planned { basis: stop_plan::basis(&view, &plan.digest).unwrap(), plan })
-                .collect(),
+            plans.into_iter().map(|(plan, basis)| Planned { plan, basis }).collect(),
         ),
         Err(Halt::Refuse(_)) => Stopping::Decided,
         Err(Halt::Need(keys)) => panic!("not loaded: {keys:?}"),

@@ -1,34 +1,37 @@
 //! Hears at once what heartbeats would tell later: that attempts are to end.
 //!
 //! ```text
-//! whoever commits a stop ── standfast.control ──▶ this ──▶ the hearts of the task's attempts
-//!                                                            │ beat now, not in ten seconds
-//!                                                            ▼
-//!                                                          store: go on, end, or lost
+//! whoever commits a stop ── Broker::tell ──▶ this ──▶ those that wait for the task's attempts
+//!                                                       │ look now, not in ten seconds
+//!                                                       ▼
+//!                                             store: go on, end, or lost
 //! ```
 //!
-//! A message is never believed. It makes the heart of an attempt beat at once, and what the
-//! store answers is what counts. A message about a task that does not run here costs a look at
-//! a table in memory, so a flood of them harms nobody.
+//! A message is never believed. It makes the heart of an attempt beat at once, or the api look
+//! for a worker outside, and what the store answers is what counts. A message about a task of
+//! which nobody waits here costs a look at a table in memory, so a flood of them harms nobody.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Deserialize;
-use standfast_domain::ids::{StepId, TaskId, WorkerId};
-use standfast_engine::Engine;
-use standfast_engine::ports::{Source, Subscription};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use standfast_domain::ids::{StepId, TaskId};
+use standfast_domain::stage::Recall;
 use tokio::sync::Notify;
+
+use crate::Engine;
+use crate::ports::{Source, Subscription};
 
 /// Messages that the broker may send ahead: enough that a flood needs no round trip for each.
 const PREFETCH: u16 = 500;
 /// The pause before the broker is asked again for a subscription that it has refused.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// The attempts of this worker, each with what makes its heart beat.
+/// The attempts that somebody in this process waits for.
 #[derive(Default)]
-pub(crate) struct Recalls(Mutex<BTreeMap<TaskId, Vec<Listening>>>);
+pub struct Recalls(Mutex<BTreeMap<TaskId, Vec<Listening>>>);
 
 struct Listening {
     /// The step and its attempt; `None` while it is not known which comes.
@@ -37,18 +40,41 @@ struct Listening {
 }
 
 /// What a message says: all attempts of a task, or one.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Word {
+    /// Why, for people who watch the broker.
+    #[serde(default)]
+    what: String,
     task: TaskId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     step: Option<StepId>,
+    #[serde(default)]
+    epoch: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
 }
 
+impl Word {
+    fn means(&self, step: &StepId, attempt: u32) -> bool {
+        self.step.as_ref().is_none_or(|said| said == step)
+            && self.attempt.is_none_or(|said| said == attempt)
+    }
+}
+
+/// Writes the message that tells all listeners to look at attempts.
+pub(crate) fn message(recall: &Recall) -> Bytes {
+    let what = if recall.attempt.is_some() { "attempt_taken" } else { "task_ending" };
+    let (step, attempt) = recall.attempt.clone().unzip();
+    let (task, epoch) = (recall.task.clone(), recall.epoch);
+    let word = Word { what: what.to_owned(), task, step, epoch, attempt };
+    Bytes::from(serde_json::to_vec(&word).expect("names and numbers are JSON"))
+}
+
 /// One attempt's place in the table, for as long as it lives.
-pub(crate) struct Listener<'r> {
+pub struct Listener<'r> {
     recalls: &'r Recalls,
     task: TaskId,
-    /// Told when the heart is to beat now. What was said before the heart began is kept.
+    /// Told when it is to be looked now. What was said before the waiting began is kept.
     pub beat: Arc<Notify>,
 }
 
@@ -110,21 +136,19 @@ impl Recalls {
             return;
         };
         for listening in table.get(&word.task).into_iter().flatten() {
-            let meant = listening.at.as_ref().is_none_or(|(step, attempt)| {
-                word.step.as_ref().is_none_or(|said| said == step)
-                    && word.attempt.is_none_or(|said| said == *attempt)
-            });
-            if meant {
+            let at = listening.at.as_ref();
+            if at.is_none_or(|(step, attempt)| word.means(step, *attempt)) {
                 listening.beat.notify_one();
             }
         }
     }
 
-    /// Listens until dropped. A broker that refuses is asked again: heartbeats do meanwhile.
-    pub async fn follow(self: Arc<Self>, engine: Engine, worker: WorkerId) {
+    /// Listens until dropped, under a name that no other listener has. A broker that refuses is
+    /// asked again: looks and heartbeats do meanwhile.
+    pub async fn follow(self: Arc<Self>, engine: Engine, listener: String) {
         let mut refused = false;
         loop {
-            let source = Source::Control { listener: worker.to_string() };
+            let source = Source::Control { listener: listener.clone() };
             match engine.broker().subscribe(source, PREFETCH).await {
                 Ok(subscription) => {
                     refused = false;
@@ -132,7 +156,7 @@ impl Recalls {
                     self.follow_one(subscription).await;
                 }
                 Err(fault) if !refused => {
-                    tracing::warn!(%fault, "stops are heard of by heartbeats alone; retrying");
+                    tracing::warn!(%fault, "stops are heard of later, by looks and heartbeats; retrying");
                     refused = true;
                 }
                 Err(_) => {}
@@ -185,6 +209,27 @@ mod tests {
         }
         drop((first, second));
         assert_eq!(recalls.lock().len(), 1, "a task without attempts here leaves the table");
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let recalls = Recalls::default();
+        let step = StepId::new("a").unwrap();
+        let (first, second) = (recalls.listen(&id(1), &step, 1), recalls.listen(&id(1), &step, 2));
+        let (task, epoch) = (id(1), 7);
+        for (attempt, text, expected) in [
+            (None, r#"{"what":"task_ending","task":"TASK","epoch":7}"#, [true, true]),
+            (
+                Some((step.clone(), 2)),
+                r#"{"what":"attempt_taken","task":"TASK","step":"a","epoch":7,"attempt":2}"#,
+                [false, true],
+            ),
+        ] {
+            let written = message(&Recall { task: task.clone(), epoch, attempt });
+            assert_eq!(written, text.replace("TASK", task.as_str()));
+            recalls.hear(&written);
+            assert_eq!([&first, &second].map(told), expected, "{text}");
+        }
     }
 
     #[test]
