@@ -17,6 +17,7 @@ use standfast_engine::claims::{Claimed, Claims, Renewed, Report, Stay};
 use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
 use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -94,7 +95,8 @@ impl Bench {
         let report = match (&directory, before) {
             (Ok(directory), Standing::Held) => {
                 let log = LogSink::new(LogLimits::default(), Some(&directories::spool(directory)));
-                gate = self.gate(&claimed, directory, &log, (&heart, &cancel)).map(Arc::new);
+                let hears = (&heart, &standing, &cancel);
+                gate = self.gate(&claimed, directory, &log, hears).map(Arc::new);
                 let (pulse, gate) = (heart.pulse.clone(), gate.clone());
                 let course = Course { cancel, pulse, log: log.clone(), gate };
                 let report = self.work(&claimed, handler, directory, course).await;
@@ -271,7 +273,7 @@ impl Bench {
         claimed: &Claimed,
         directory: &Path,
         log: &LogSink,
-        (heart, cancel): (&Heart, &CancellationToken),
+        (heart, standing, cancel): (&Heart, &watch::Receiver<Standing>, &CancellationToken),
     ) -> Option<Gate> {
         let declared = claimed.effect.clone()?;
         let checker = declared.check.clone().and_then(|check| {
@@ -293,6 +295,7 @@ impl Bench {
             at: claimed.at(&self.worker),
             actor: self.actor.clone(),
             heart: heart.clone(),
+            standing: standing.clone(),
             declared,
             checker,
             cancel: cancel.clone(),

@@ -76,9 +76,8 @@ pub(in crate::decide) fn sends_until(
     if definition.plan.effect_class() == EffectClass::Idempotent && !kept {
         return Ok(Some(claim.expires_at));
     }
-    let own = |effect: &&Effect| {
-        effect.attempt == claim.attempt && effect.standing == Standing::InFlight
-    };
+    let own =
+        |effect: &&Effect| effect.attempt == claim.attempt && effect.standing == Standing::InFlight;
     let windows = effects.values().filter(own).map(|effect| effect.send_before);
     Ok(windows.max().map(|window| window.min(claim.expires_at)))
 }
