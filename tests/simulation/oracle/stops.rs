@@ -182,9 +182,10 @@ fn told_of(subject: &Subject, change: &Change) -> Option<Became> {
             FailureClass::Cancelled => Some(Became::Cancelled),
             class => Some(Became::Failed(Some(*class))),
         },
-        (Subject::Finally { step }, Change::StepSucceeded { step: of, .. }) if of == step => {
-            Some(Became::Succeeded)
-        }
+        (
+            Subject::Finally { step },
+            Change::StepSucceeded { step: of, .. } | Change::TimerFired { step: of },
+        ) if of == step => Some(Became::Succeeded),
         (Subject::Finally { step }, Change::StepFailed { step: of, class, .. }) if of == step => {
             Some(Became::Failed(Some(*class)))
         }
