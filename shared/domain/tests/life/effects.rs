@@ -192,9 +192,9 @@ fn a_success_that_is_not_accepted_has_landed_all_the_same() {
 #[test]
 fn after_a_stop_nothing_more_is_sent() {
     let mut world = given(EffectClass::Irreversible);
-    world.claim(0, "pay", "w1").expect("it is ready");
+    world.claim(1, "pay", "w1").expect("it is ready");
     let at = world.attempt_of("pay");
-    world.stop().expect("a task can be stopped");
+    world.stop_in(0).expect("a task can be stopped"); // process 1 knows nothing of it
     assert_eq!(world.intend(1, &at, MAIN, EffectClass::Irreversible), Ok(true));
     assert_eq!(world.claim_of("pay"), None, "the attempt ended there and then");
     assert_eq!(world.effect("pay", MAIN), None);
