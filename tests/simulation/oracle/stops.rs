@@ -201,11 +201,10 @@ fn told_of(subject: &Subject, change: &Change) -> Option<Became> {
             Subject::Effect { step, name, generation },
             Change::EffectNotLanded { step: of, name: named, generation: n, how },
         ) if of == step && named == name && n == generation => Some(Became::NotLanded(*how)),
-        (Subject::Effect { step, name, .. }, Change::EffectIntended { step: of, name: named, .. })
-            if of == step && named == name =>
-        {
-            Some(Became::InFlight)
-        }
+        (
+            Subject::Effect { step, name, .. },
+            Change::EffectIntended { step: of, name: named, .. },
+        ) if of == step && named == name => Some(Became::InFlight),
         (
             Subject::Effect { step, name, generation },
             Change::EffectLanded { step: of, name: named, generation: n, .. },
