@@ -95,8 +95,7 @@ impl Bench {
         let report = match (&directory, before) {
             (Ok(directory), Standing::Held) => {
                 let log = LogSink::new(LogLimits::default(), Some(&directories::spool(directory)));
-                let hears = (&heart, &standing, &cancel);
-                gate = self.gate(&claimed, directory, &log, hears).map(Arc::new);
+                gate = self.gate(&claimed, directory, &log, (&heart, &standing, &cancel));
                 let (pulse, gate) = (heart.pulse.clone(), gate.clone());
                 let course = Course { cancel, pulse, log: log.clone(), gate };
                 let report = self.work(&claimed, handler, directory, course).await;
@@ -274,7 +273,7 @@ impl Bench {
         directory: &Path,
         log: &LogSink,
         (heart, standing, cancel): (&Heart, &watch::Receiver<Standing>, &CancellationToken),
-    ) -> Option<Gate> {
+    ) -> Option<Arc<Gate>> {
         let declared = claimed.effect.clone()?;
         let checker = declared.check.clone().and_then(|check| {
             Some(Checker {
@@ -289,7 +288,7 @@ impl Bench {
                 secrets: self.secrets.clone(),
             })
         });
-        Some(Gate {
+        Some(Arc::new(Gate {
             claims: self.claims.clone(),
             task: claimed.task.clone(),
             at: claimed.at(&self.worker),
@@ -301,7 +300,7 @@ impl Bench {
             cancel: cancel.clone(),
             give_up: self.give_up.clone(),
             over: AtomicBool::new(false),
-        })
+        }))
     }
 
     /// Tells the result, or hands the attempt back, until the store has answered; `None`: it
