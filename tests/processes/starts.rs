@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use standfast_tests::fleet::Process;
-use standfast_tests::private_redis::free_port;
+use standfast_tests::private_redis::{PrivateRedis, free_port};
 use standfast_tests::processes::Installation;
 use standfast_tests::wait;
 
@@ -45,4 +45,30 @@ async fn a_redis_that_comes_late_is_waited_for() {
         process.green(START_WAIT).await;
         assert_eq!(process.said("redis is not reached"), 1, "{}", process.log());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_no_waiting_can_cure_ends_a_start_at_once_with_one_sentence() {
+    let mut own = Installation::start("30s").await;
+    let locked = PrivateRedis::start(&["--requirepass", "right"]).await;
+    let at = |user: &str, redis: &PrivateRedis, database: &str| {
+        redis.url().replace("redis://", &format!("redis://{user}")) + database
+    };
+    let cluster = PrivateRedis::start(&["--cluster-enabled", "yes"]).await;
+    for (url, wanted) in [
+        (at("", &locked, ""), "it wants a password, and the URL has none"),
+        (at(":wrong@", &locked, ""), "it refuses the user or password of the URL"),
+        (at("", &own.redis, "/99"), "it has no database of the number at the end of the URL"),
+        (at("", &cluster, ""), "it runs in cluster mode"),
+    ] {
+        let mut process =
+            Process::start(&own, "refused", &["scheduler"], &[("STANDFAST_REDIS", &url)]);
+        let (code, took) = process.ended().await;
+        let log = process.log();
+        assert_eq!(code, Some(1), "{log}");
+        assert!(took < START_WAIT / 2, "{wanted}: ended only after {took:?}");
+        assert!(log.contains(wanted), "{wanted}: {log}");
+        assert_eq!(process.said("redis is not reached"), 0, "{log}");
+    }
+    own.redis.kill();
 }

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use standfast_domain::commit::Commit;
 use standfast_domain::event::Change;
 use standfast_domain::ids::TaskId;
+use standfast_domain::record::StopMode;
 
 use crate::faults::Fault;
-use crate::life::{runtime, settle_services};
+use crate::life::{runtime, settle_embedded, settle_services};
 use crate::outside::PLAY;
 use crate::people;
-use crate::plans::Drawn;
+use crate::plans::{Drawn, Wish};
 use crate::trace::pause;
+use crate::wishes::ask_for;
 use crate::world::World;
 
 /// When the task is submitted.
@@ -24,9 +27,18 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Submits a plan of one step to an installation of services, lets something befall the world,
 /// and waits for the task's end.
 fn lives(step: Value, befalls: impl AsyncFnOnce(&Arc<World>)) -> (Arc<World>, Vec<Change>) {
+    lives_in(settle_services, step, befalls)
+}
+
+/// Does so in an installation of some kind.
+fn lives_in(
+    settle: fn(&Arc<World>),
+    step: Value,
+    befalls: impl AsyncFnOnce(&Arc<World>),
+) -> (Arc<World>, Vec<Change>) {
     runtime().block_on(async {
         let world = World::quiet(7);
-        settle_services(&world);
+        settle(&world);
         let plan = json!({ "kind": "test", "steps": [step], "retention": "30d" });
         let (at, wishes) = (SUBMITTED, Vec::new());
         let drawn = Drawn { key: "task-0".to_owned(), plan, at, wishes };
@@ -65,6 +77,16 @@ async fn first_start(world: &World) -> String {
     }
 }
 
+/// Asks for something as the client of the one task.
+async fn wishes(world: &World, wish: Wish) {
+    let task = world.told.lock().unwrap()["task-0"].0.clone();
+    ask_for(world, "task-0", &task, wish).await;
+}
+
+fn senders(world: &World) -> Vec<u32> {
+    world.ledger.sent().iter().map(|sent| sent.request.attempt).collect()
+}
+
 fn accepted(changes: &[Change]) -> Option<u32> {
     changes.iter().find_map(|change| match change {
         Change::StepSucceeded { attempt, .. } => Some(*attempt),
@@ -81,8 +103,7 @@ fn who_was_taken_over_sends_nothing_though_nobody_could_tell_it() {
             let until = world.trace.elapsed() + Duration::from_secs(59);
             world.processes.lock().unwrap()[&name].cut_off(until);
         });
-        let senders: Vec<u32> = world.ledger.sent().iter().map(|s| s.request.attempt).collect();
-        assert_eq!((accepted(&changes), senders), (Some(2), vec![2]), "{class}");
+        assert_eq!((accepted(&changes), senders(&world)), (Some(2), vec![2]), "{class}");
     }
 }
 
@@ -111,6 +132,22 @@ fn an_outage_longer_than_a_claim_fences_nobody() {
         first_start(world).await;
         let now = world.trace.elapsed();
         world.faults.lasts(Fault::LongOutage, now, now + Duration::from_secs(90));
+    });
+    assert_eq!(accepted(&changes), Some(1));
+}
+
+/// True for a heartbeat: it alone writes a claim and is no event, but for claims of later steps.
+fn is_renewal(commit: &Commit) -> bool {
+    let claims = commit.writes.iter().any(|(field, _)| field.starts_with("claim/"));
+    claims && commit.events.is_empty()
+}
+
+#[test]
+fn outages_between_looks_that_cost_each_heartbeat_fence_nobody() {
+    let acts = step(120_000, "succeeds", json!({ "class": "none" }));
+    let (_, changes) = lives_in(settle_embedded, acts, async |world| {
+        first_start(world).await;
+        *world.fails.lock().unwrap() = Some(is_renewal);
     });
     assert_eq!(accepted(&changes), Some(1));
 }
@@ -156,4 +193,43 @@ fn a_receipt_that_comes_after_a_take_over_ends_the_hold() {
     let held = |change: &Change| matches!(change, Change::StepHeld { .. });
     assert!(changes.iter().any(held), "{changes:#?}");
     assert_eq!((accepted(&changes), world.ledger.sent().len()), (Some(2), 1));
+}
+
+#[test]
+fn a_receipt_that_comes_after_the_end_of_its_task_is_taken() {
+    let acts = step(10, "succeeds", json!({ "class": "irreversible" }));
+    let (_, changes) = lives(acts, async |world| {
+        while world.ledger.sent().is_empty() {
+            pause(Duration::from_millis(1)).await;
+        }
+        let name = world.ledger.sent()[0].process.clone();
+        let until = world.trace.elapsed() + Duration::from_secs(100);
+        world.processes.lock().unwrap()[&name].cut_off(until);
+        wishes(world, Wish::Stop(StopMode::Halt)).await;
+    });
+    let ended = changes.iter().position(|change| matches!(change, Change::TaskEnded { .. }));
+    let landed = changes.iter().position(|change| matches!(change, Change::EffectLanded { .. }));
+    assert!(ended < landed, "{changes:#?}");
+}
+
+#[test]
+fn who_has_not_heard_that_its_attempt_was_stopped_sends_before_the_next_one_begins() {
+    let acts = step(6_000, "deaf", json!({ "class": "idempotent" }));
+    let (world, changes) = lives(acts, async |world| {
+        let name = first_start(world).await;
+        let until = world.trace.elapsed() + Duration::from_secs(50);
+        world.processes.lock().unwrap()[&name].cut_off(until);
+        wishes(world, Wish::StopAttempt).await;
+    });
+    assert_eq!((accepted(&changes), senders(&world)), (Some(2), vec![1, 2]));
+}
+
+#[test]
+fn who_has_heard_that_its_attempt_was_stopped_sends_nothing() {
+    let acts = step(12_000, "deaf", json!({ "class": "idempotent" }));
+    let (world, changes) = lives(acts, async |world| {
+        first_start(world).await;
+        wishes(world, Wish::StopAttempt).await;
+    });
+    assert_eq!((accepted(&changes), senders(&world)), (Some(2), vec![2]));
 }

@@ -105,8 +105,8 @@ struct State {
     read_only: Duration,
     broker_down: Duration,
     clock: i64,
-    /// When the clock was first put forward or back.
-    jumped: Option<Duration>,
+    /// When the clock was put forward or back, and what it was off by then.
+    jumps: Vec<(Duration, i64)>,
 }
 
 impl Faults {
@@ -200,12 +200,23 @@ impl Faults {
     pub fn jump(&self, now: Duration, millis: i64) {
         let mut state = self.state.lock().unwrap();
         state.clock += millis;
-        state.jumped.get_or_insert(now);
+        let clock = state.clock;
+        state.jumps.push((now, clock));
+    }
+
+    /// Gives how far the store's clock has been from itself until a time: so far may processes
+    /// that remember an old time be from those that do not.
+    pub fn clocks_apart_before(&self, time: Duration) -> Duration {
+        let state = self.state.lock().unwrap();
+        let until = state.jumps.iter().take_while(|(at, _)| *at <= time).map(|(_, clock)| *clock);
+        let (least, most) =
+            until.fold((0, 0), |(least, most), clock| (clock.min(least), clock.max(most)));
+        Duration::from_millis((most - least).unsigned_abs())
     }
 
     /// True if the store's clock was put forward or back before a time: processes that remember
     /// its old time may have disagreed since.
     pub fn has_jumped_before(&self, time: Duration) -> bool {
-        self.state.lock().unwrap().jumped.is_some_and(|jumped| jumped <= time)
+        self.state.lock().unwrap().jumps.first().is_some_and(|(jumped, _)| *jumped <= time)
     }
 }

@@ -99,7 +99,7 @@ async fn world(seed: u64) -> Life {
 fn settle(world: &Arc<World>) {
     if world.chance(250) {
         world.trace.count("installation embedded");
-        return start(world, Role::Whole, "whole");
+        return settle_embedded(world);
     }
     world.trace.count("installation of services");
     settle_services(world);
@@ -109,6 +109,11 @@ fn settle(world: &Arc<World>) {
     if world.chance(500) {
         start(world, Role::Worker(vec!["b", "default"]), "w3");
     }
+}
+
+/// Starts the one process of an installation that is embedded.
+pub fn settle_embedded(world: &Arc<World>) {
+    start(world, Role::Whole, "whole");
 }
 
 /// Starts the fewest processes of an installation of services in which one can follow another.

@@ -121,6 +121,7 @@ const MUST_OCCUR: &[&str] = &[
     "check unanswered",
     "receipt kept",
     "receipt after the attempt's end",
+    "landed after the task's end",
     "truth told too early",
     "truth told after the end",
     "Killed before intent",

@@ -8,6 +8,7 @@ mod takeovers;
 mod undos;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde_json::Value;
 use standfast_domain::event::Change;
@@ -189,8 +190,8 @@ impl<'w> Case<'w> {
                 self.world.trace.count("start of a zombie");
                 continue;
             }
-            // Its worker learns of it with the next renewal.
-            if fenced && self.told.stopped_attempts.contains(&(step.clone(), start.attempt)) {
+            if fenced && self.is_under_way_at_its_stop(&step, start.attempt, start.moment, start.at)
+            {
                 self.world.trace.count("start under way at an attempt's stop");
                 continue;
             }
@@ -220,6 +221,26 @@ impl<'w> Case<'w> {
                 }
             }
         }
+    }
+
+    /// True for what the worker of an attempt that was stopped by itself does before it has heard
+    /// of that: its claim lasts for at most its length after its last renewal, and what may be
+    /// sent under it keeps the next attempt waiting for so long.
+    fn is_under_way_at_its_stop(&self, step: &StepId, n: u32, moment: u64, at: Duration) -> bool {
+        let Some(stopped) = self.stopped_alone(step, n) else { return false };
+        let claim = Duration::from_millis(self.world.claim_length.0);
+        stopped.moment < moment && at <= stopped.elapsed + claim
+    }
+
+    /// Gives when a person's wish ended an attempt.
+    fn stopped_alone(&self, step: &StepId, number: u32) -> Option<&Seen> {
+        self.told.stopped_attempts.get(&(step.clone(), number))?;
+        self.events.iter().find(|seen| match &seen.event.change {
+            Change::AttemptFailed { step: of, attempt, message, .. } => {
+                of == step && *attempt == number && message.starts_with("stopped by ")
+            }
+            _ => false,
+        })
     }
 
     fn gave(&self, step: &StepId, attempt: u32) -> Option<Value> {
@@ -318,6 +339,14 @@ impl<'w> Case<'w> {
         let may_fail = self.promises.values().any(|promise| promise.fails);
         if failing && !may_fail && self.drawn.deadline_then() != Some("fail") {
             self.fault("failed where its plan does not let it".to_owned());
+        }
+        let settled = self.courses();
+        let cleans = self.promises.iter().filter(|(_, promise)| promise.finally);
+        let left = cleans
+            .map(|(id, _)| StepId::new(id.clone()).unwrap())
+            .filter(|step| settled.get(step).is_none_or(|course| course.settled.is_empty()));
+        for step in left.collect::<Vec<_>>() {
+            self.fault(format!("ended, and its `finally` step `{step}` is not settled"));
         }
         if ending == Ending::Completed && header.open > 0 {
             self.fault(format!("completed with {} open steps", header.open));

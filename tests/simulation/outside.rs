@@ -69,6 +69,8 @@ impl Kind {
 pub struct Start {
     /// When, as a line of the trace.
     pub moment: u64,
+    /// Since the world began.
+    pub at: Duration,
     pub task: String,
     pub step: String,
     pub attempt: u32,
@@ -104,6 +106,7 @@ impl Outside {
         );
         starts.push(Start {
             moment,
+            at: process.world.trace.elapsed(),
             task: job.task.clone(),
             step: job.step.clone(),
             attempt: job.attempt,

@@ -129,6 +129,9 @@ fn wishes(random: &mut Random) -> Vec<(Duration, Wish)> {
             let latest = *random.pick(&[300, 2_000, 15_000]);
             wishes.push((random.millis(0, latest), Wish::Stop(mode)));
         }
+        if random.chance(200) {
+            wishes.push((random.millis(0, 2_000), Wish::StopAttempt));
+        }
     }
     wishes
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use standfast_domain::commit::{Commit, Scope};
 use standfast_domain::event::{Change, Event, decode_event};
 use standfast_domain::evolve::evolve;
-use standfast_domain::ids::TaskId;
+use standfast_domain::ids::{StepId, TaskId};
 use standfast_domain::invariants::Records;
-use standfast_domain::record::{Key, Record};
+use standfast_domain::record::{Key, Record, StopMode};
 use standfast_domain::refusal::{Halt, Refusal};
 use standfast_domain::stop_plan::{self, Became, Fate, Item, Now, Settled, Settlement, Subject};
 use standfast_domain::view::View;
@@ -44,9 +44,9 @@ impl World {
         stops.then(|| records(&self.store.contents(), task, &mut Vec::new()))
     }
 
-    fn was_strengthened(&self, task: &TaskId) -> bool {
+    fn drained(&self, task: &TaskId) -> Drained {
         let history = self.history.lock().unwrap();
-        history.events.get(task).is_some_and(|events| is_strengthened(events))
+        history.events.get(task).map(|events| drained(events)).unwrap_or_default()
     }
 
     /// Looks at a commit that was written: remembers the plan if it brought a stop; compares
@@ -68,9 +68,7 @@ impl World {
         let Some(header) = header(&now) else { return };
         if asked || header.steps <= STEPS_MAX {
             match over(&mut view_of(task, &now), stop_plan::settlement) {
-                Ok(settlement) => {
-                    compare(&planned, &settlement, self.was_strengthened(task), &mut faults)
-                }
+                Ok(settlement) => compare(&planned, &settlement, &self.drained(task), &mut faults),
                 Err(refusal) => faults.push(format!("no settlement: {refusal}")),
             }
         }
@@ -80,9 +78,26 @@ impl World {
     }
 }
 
-/// True if a stronger stop came after the first.
-pub fn is_strengthened(events: &[Seen]) -> bool {
-    events.iter().any(|seen| matches!(seen.event.change, Change::StopStrengthened { .. }))
+/// Attempts that a drain let succeed.
+pub type Drained = BTreeSet<(StepId, u32)>;
+
+/// Gives the attempts that succeeded while a drain stood, before a stronger stop came. Those that
+/// were still running then are told to end, and none of them succeeds any more; but what has
+/// succeeded stays so, whatever the stop that came to be the task's does with attempts.
+pub fn drained(events: &[Seen]) -> Drained {
+    let mut drained = Drained::new();
+    let mut mode = None;
+    for Seen { event, .. } in events {
+        match &event.change {
+            Change::StopRequested { mode: asked, .. }
+            | Change::StopStrengthened { mode: asked, .. } => mode = Some(*asked),
+            Change::StepSucceeded { step, attempt, .. } if mode == Some(StopMode::Drain) => {
+                drained.insert((step.clone(), *attempt));
+            }
+            _ => {}
+        }
+    }
+    drained
 }
 
 /// Gives the items of the plan as it was just before the stop, in the midst of its commit. A
@@ -168,7 +183,7 @@ fn over<T>(view: &mut View, compute: impl Fn(&View) -> Result<T, Halt>) -> Resul
 pub fn compare(
     planned: &[Item],
     settlement: &Settlement,
-    strengthened: bool,
+    drained: &Drained,
     faults: &mut Vec<String>,
 ) {
     let wanted: BTreeMap<&Subject, Now> =
@@ -194,11 +209,17 @@ pub fn compare(
         faults.push(format!("was planned and is not settled: {subject:?}"));
     }
     if settlement.ended_at.is_some() {
-        // What a drain let finish has finished, though a stronger stop came after it.
-        let drained = |settled: &Settled| {
-            settled.item.fate == Fate::ToldToEnd && settled.became == Became::Succeeded
+        // What a drain let finish has finished, though a stronger stop came after it: its fate is
+        // the one that the last stop has for attempts, what became of it is the truth.
+        let finished = |settled: &Settled| match &settled.item.subject {
+            Subject::Attempt { step, attempt } => {
+                settled.item.fate == Fate::ToldToEnd
+                    && settled.became == Became::Succeeded
+                    && drained.contains(&(step.clone(), *attempt))
+            }
+            _ => false,
         };
-        let items = settlement.items.iter().filter(|settled| !strengthened || !drained(settled));
+        let items = settlement.items.iter().filter(|settled| !finished(settled));
         let left = items.filter(|settled| !rests(settled));
         faults.extend(left.map(|settled| format!("does not rest: {settled:?}")));
     }

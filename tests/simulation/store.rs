@@ -124,6 +124,11 @@ impl Store for WireStore {
 
     async fn commit(&self, commits: &[Commit]) -> Result<(Time, Vec<CommitAnswer>), StoreError> {
         let commits = commits.to_vec();
+        let fails = *self.0.world.fails.lock().unwrap();
+        if fails.is_some_and(|fails| commits.iter().any(fails)) {
+            self.0.pass().await;
+            return Err(StoreError::Unavailable("it does not answer".to_owned()));
+        }
         let work = move |process: &Process, store: &MemoryStore, half: bool| {
             let first = if half { commits.len() / 2 } else { commits.len() };
             let one = |commit: &Commit| {

@@ -109,6 +109,8 @@ pub struct World {
     pub processes: Mutex<BTreeMap<String, Arc<Process>>>,
     /// Which change cuts off the process that commits it, before it hears so, and for how long.
     pub cuts_off: Mutex<Option<CutsOff>>,
+    /// Which commits fail, as if the store were away for that moment.
+    pub fails: Mutex<Option<fn(&Commit) -> bool>>,
     /// What stops were to do, looked at in the very commits that brought them.
     pub stops: Mutex<Stops>,
     /// Where the api is, while one runs.
@@ -158,6 +160,7 @@ impl World {
             said: Mutex::default(),
             processes: Mutex::default(),
             cuts_off: Mutex::default(),
+            fails: Mutex::default(),
             stops: Mutex::default(),
             api: Mutex::default(),
             queues: Mutex::default(),

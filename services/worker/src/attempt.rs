@@ -17,6 +17,7 @@ use standfast_engine::claims::{Claimed, Claims, Renewed, Report, Stay};
 use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
 use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -94,7 +95,7 @@ impl Bench {
         let report = match (&directory, before) {
             (Ok(directory), Standing::Held) => {
                 let log = LogSink::new(LogLimits::default(), Some(&directories::spool(directory)));
-                gate = self.gate(&claimed, directory, &log, (&heart, &cancel)).map(Arc::new);
+                gate = self.gate(&claimed, directory, &log, (&heart, &standing, &cancel));
                 let (pulse, gate) = (heart.pulse.clone(), gate.clone());
                 let course = Course { cancel, pulse, log: log.clone(), gate };
                 let report = self.work(&claimed, handler, directory, course).await;
@@ -271,8 +272,8 @@ impl Bench {
         claimed: &Claimed,
         directory: &Path,
         log: &LogSink,
-        (heart, cancel): (&Heart, &CancellationToken),
-    ) -> Option<Gate> {
+        (heart, standing, cancel): (&Heart, &watch::Receiver<Standing>, &CancellationToken),
+    ) -> Option<Arc<Gate>> {
         let declared = claimed.effect.clone()?;
         let checker = declared.check.clone().and_then(|check| {
             Some(Checker {
@@ -287,18 +288,19 @@ impl Bench {
                 secrets: self.secrets.clone(),
             })
         });
-        Some(Gate {
+        Some(Arc::new(Gate {
             claims: self.claims.clone(),
             task: claimed.task.clone(),
             at: claimed.at(&self.worker),
             actor: self.actor.clone(),
             heart: heart.clone(),
+            standing: standing.clone(),
             declared,
             checker,
             cancel: cancel.clone(),
             give_up: self.give_up.clone(),
             over: AtomicBool::new(false),
-        })
+        }))
     }
 
     /// Tells the result, or hands the attempt back, until the store has answered; `None`: it

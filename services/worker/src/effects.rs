@@ -18,6 +18,7 @@ use standfast_engine::claims::{Claims, Renewed};
 use standfast_engine::effects::{
     DeclaredCheck, DeclaredEffect, EffectAsk, Intended, SEND_WINDOW, Told,
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::directories::Directories;
@@ -25,7 +26,7 @@ use crate::handlers::{
     Class, Failure, Handler, Intents, Job, LogSink, MaySend, NamedSecrets, Pulse, Report, Secrets,
     Sent,
 };
-use crate::heartbeat::Heart;
+use crate::heartbeat::{Heart, Standing};
 
 /// The wait between two tries while the store does not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -39,6 +40,8 @@ pub(crate) struct Gate {
     pub at: Attempt,
     pub actor: Principal,
     pub heart: Heart,
+    /// What the heart has heard of the claim.
+    pub standing: watch::Receiver<Standing>,
     pub declared: DeclaredEffect,
     /// Runs the effect's check; none if it has none, or its handler is not here.
     pub checker: Option<Checker>,
@@ -76,6 +79,9 @@ impl Intents for Gate {
     async fn may_send(&self, request_timeout: Duration) -> MaySend {
         let mut first = None; // an intent whose answer was lost may be as old as its first call
         loop {
+            if let Some(ended) = self.heard() {
+                return ended;
+            }
             if let Some(ended) = self.hold_fast().await {
                 return ended;
             }
@@ -123,6 +129,17 @@ impl Gate {
     /// True once the attempt has ended there and then.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
+    }
+
+    /// Gives the end of an attempt of which a heartbeat has told that it is over: its claim may not
+    /// have run out yet, and is no intent any more.
+    fn heard(&self) -> Option<MaySend> {
+        let why = match *self.standing.borrow() {
+            Standing::Held => return None,
+            Standing::ToEnd => "told to end before it sent anything",
+            Standing::Lost => "taken from its worker before it sent anything",
+        };
+        Some(MaySend::Ended(unsent(Class::Cancelled, why)))
     }
 
     /// Renews a claim that is about to run out, since this worker was cut off or slow: what is

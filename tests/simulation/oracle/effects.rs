@@ -195,15 +195,27 @@ impl Case<'_> {
         self.claims.get(&(step, sent.request.attempt)).map(|granted| granted.moment)
     }
 
-    /// An attempt that was taken over, or has ended otherwise, sends nothing any more.
+    /// An attempt that was taken over, or has ended otherwise, sends nothing any more. One that a
+    /// person stopped may send while its claim lasts and its worker has not heard, but nothing
+    /// once the next attempt has begun.
     fn the_fenced_send_nothing(&mut self) {
         for Seen { moment, event, .. } in self.events.clone() {
             let Change::AttemptFailed { step, attempt, .. } = &event.change else { continue };
-            for Sent { moment: sent, request, .. } in self.sent.clone() {
+            let next = self.claims.get(&(step.clone(), attempt + 1)).copied();
+            for Sent { moment: sent, at, request, .. } in self.sent.clone() {
                 let own = request.step == step.as_str() && request.attempt == *attempt;
                 let excused = request.unaware || request.behind;
-                if own && sent > moment && !excused {
+                if !own || sent <= moment || excused {
+                    continue;
+                }
+                if !self.is_under_way_at_its_stop(step, *attempt, sent, at) {
                     self.fault(format!("{}: was sent after its attempt had ended", request.key));
+                } else if next.is_some_and(|next| next.moment < sent)
+                    && !self.world.faults.has_jumped_before(at)
+                {
+                    self.fault(format!("{}: was sent after the next attempt began", request.key));
+                } else {
+                    self.world.trace.count("send under way at an attempt's stop");
                 }
             }
         }
@@ -282,6 +294,11 @@ impl Case<'_> {
         }
         let late = self.late_receipts();
         (0..late).for_each(|_| self.world.trace.count("receipt after the attempt's end"));
+        let ends = |seen: &Seen| matches!(seen.event.change, Change::TaskEnded { .. });
+        let after = self.events.iter().skip_while(|seen| !ends(seen));
+        let receipts =
+            after.filter(|seen| matches!(seen.event.change, Change::EffectLanded { .. }));
+        receipts.for_each(|_| self.world.trace.count("landed after the task's end"));
     }
 
     /// Counts receipts that came from attempts which had ended before.

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use standfast_domain::event::Change;
 use standfast_domain::ids::StepId;
 use standfast_domain::outcome::FailureClass;
-use standfast_domain::record::StopMode;
-use standfast_domain::stop_plan::{Became, Item, Settlement, Subject};
+use standfast_domain::record::{NotLanded, StopMode};
+use standfast_domain::stop_plan::{Became, Item, Settled, Settlement, Subject};
 
 use super::Case;
-use crate::stops::{compare, is_strengthened};
+use crate::stops::{compare, drained};
 use crate::world::Seen;
 
 impl Case<'_> {
@@ -118,10 +118,11 @@ impl Case<'_> {
     pub fn settles(&mut self, planned: &[Item], settlement: &Settlement) {
         self.world.trace.count("settlement compared");
         let mut faults = Vec::new();
-        compare(planned, settlement, is_strengthened(&self.events), &mut faults);
+        compare(planned, settlement, &drained(&self.events), &mut faults);
         faults.into_iter().for_each(|fault| self.fault(fault));
         let landed: Vec<(StepId, String, u32)> = self.landed().into_keys().collect();
         for settled in &settlement.items {
+            self.became_what_it_became(settled);
             let Subject::Effect { step, name, generation } = &settled.item.subject else {
                 continue;
             };
@@ -140,5 +141,74 @@ impl Case<'_> {
                 self.fault(format!("known to have landed: {known}, its report: {settled:?}"));
             }
         }
+    }
+
+    /// What the report says of an attempt, of a `finally` step, and of an effect that did not
+    /// happen is what the log says.
+    fn became_what_it_became(&mut self, settled: &Settled) {
+        let logged = self
+            .events
+            .iter()
+            .rev()
+            .find_map(|seen| told_of(&settled.item.subject, &seen.event.change));
+        let right = match (&settled.item.subject, logged) {
+            (Subject::Attempt { .. }, logged) => logged == Some(settled.became),
+            (Subject::Finally { .. }, logged) => {
+                // One that fails without an attempt of its own has no class in its record.
+                let unclassed = settled.became == Became::Failed(None);
+                match logged {
+                    Some(Became::Failed(_)) if unclassed => true,
+                    logged => logged.unwrap_or(Became::Cancelled) == settled.became,
+                }
+            }
+            (_, Some(logged @ Became::NotLanded(_))) => match settled.became {
+                Became::NotLanded(NotLanded::NotSent) | Became::Stays | Became::Undone => true,
+                became => became == logged,
+            },
+            _ => true,
+        };
+        if !right {
+            self.fault(format!("the log says {logged:?}, the report {settled:?}"));
+        }
+    }
+}
+
+/// What an event says of what became of an item, if it speaks of that.
+fn told_of(subject: &Subject, change: &Change) -> Option<Became> {
+    match (subject, change) {
+        (
+            Subject::Attempt { step, attempt },
+            Change::StepSucceeded { step: of, attempt: n, .. },
+        ) if of == step && n == attempt => Some(Became::Succeeded),
+        (
+            Subject::Attempt { step, attempt },
+            Change::AttemptFailed { step: of, attempt: n, class, .. },
+        ) if of == step && n == attempt => match class {
+            FailureClass::Cancelled => Some(Became::Cancelled),
+            class => Some(Became::Failed(Some(*class))),
+        },
+        (
+            Subject::Finally { step },
+            Change::StepSucceeded { step: of, .. } | Change::TimerFired { step: of },
+        ) if of == step => Some(Became::Succeeded),
+        (Subject::Finally { step }, Change::StepFailed { step: of, class, .. }) if of == step => {
+            Some(Became::Failed(Some(*class)))
+        }
+        (Subject::Finally { step }, Change::StepSkipped { step: of, .. }) if of == step => {
+            Some(Became::Skipped)
+        }
+        (
+            Subject::Effect { step, name, generation },
+            Change::EffectNotLanded { step: of, name: named, generation: n, how },
+        ) if of == step && named == name && n == generation => Some(Became::NotLanded(*how)),
+        (
+            Subject::Effect { step, name, .. },
+            Change::EffectIntended { step: of, name: named, .. },
+        ) if of == step && named == name => Some(Became::InFlight),
+        (
+            Subject::Effect { step, name, generation },
+            Change::EffectLanded { step: of, name: named, generation: n, .. },
+        ) if of == step && named == name && n == generation => Some(Became::LandedLate),
+        _ => None,
     }
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use standfast_api::admin::Admin;
 use standfast_brokers::rabbitmq::RabbitBroker;
 use standfast_engine::ports::{Broker, Store, StoreError};
+use standfast_stores::redis::{BeginError, RedisStore};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -151,11 +152,19 @@ async fn connect(
 }
 
 /// Waits until Redis answers; nothing of a process can begin before.
-async fn answers(store: &dyn Store, wait: Duration) -> Result<(), Failure> {
+/// What no waiting can cure is told at once.
+async fn answers(store: &RedisStore, wait: Duration) -> Result<(), Failure> {
     let (deadline, mut pause) = (Instant::now() + wait, STORE_PAUSES.0);
     let mut said = false;
     loop {
-        let Err(error) = store.now().await else { return Ok(()) };
+        let begun = match store.begin().await {
+            Ok(()) => store.now().await,
+            Err(BeginError::Store(error)) => Err(error),
+            Err(error @ BeginError::Unusable(_)) => {
+                return Err(Failure::new(format!("failed to {error}")));
+            }
+        };
+        let Err(error) = begun else { return Ok(()) };
         let mended_by_time = matches!(error, StoreError::Unavailable(_));
         if !mended_by_time || Instant::now() + pause > deadline {
             return Err(stores::failure(error.into()));

@@ -14,7 +14,7 @@
 
 mod aftermath;
 
-pub(super) use aftermath::{aftermath, landed_with};
+pub(super) use aftermath::{aftermath, landed_with, sends_until};
 
 use super::open::Start;
 use super::{Decision, Given, digest, end_attempt, open};

@@ -28,7 +28,8 @@ pub(super) fn hand_back(
 }
 
 /// Ends an attempt that is not charged. In a task that goes on the step is ready again at once,
-/// unless what the attempt was sending may still be on its way, or only a person can know.
+/// unless what the attempt was sending may still be on its way, or only a person can know, or the
+/// failure says not before when.
 pub(super) fn uncharged(
     view: &View,
     step: &StepId,
@@ -45,7 +46,9 @@ pub(super) fn uncharged(
     let state = view.step(step)?;
     let next = StepState { attempt: state.attempt + 1, ..state };
     let (definition, step) = (view.definition(step)?, step.clone());
-    changes.push(match (after.hold, after.not_before.filter(|due| *due > given.now)) {
+    let asked = failure.retry_after.map(|span| given.now.after(span));
+    let not_before = after.not_before.max(asked).filter(|due| *due > given.now);
+    changes.push(match (after.hold, not_before) {
         (Some(hold), _) => Change::StepHeld { step, hold },
         (None, Some(due)) => Change::RetryScheduled { step, due },
         (None, None) => open::ready(view, definition, &next, given.now, Start::Again)?,

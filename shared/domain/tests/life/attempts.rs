@@ -149,8 +149,8 @@ fn time_under_a_hold_of_the_task_is_no_queue_time() {
 #[test]
 fn a_step_of_an_ending_task_has_no_queue_time() {
     let mut world = given(vec![timed("a"), step("b", &[])]);
-    assert_eq!(world.claim(0, "b", "w1"), Ok(true));
-    assert_eq!(world.stop(), Ok(true));
+    assert_eq!(world.claim(1, "b", "w1"), Ok(true));
+    assert_eq!(world.stop_in(0), Ok(true)); // process 1 knows nothing of it
     world.pass(60);
     assert!(!queue_over(&mut world, "a", "stopped"));
     world.drive();
@@ -376,8 +376,8 @@ fn a_stopped_attempt_is_not_charged_and_the_next_may_start_at_once() {
 #[test]
 fn a_stopped_attempt_of_a_task_that_ends_is_not_followed_by_another() {
     let mut world = given(vec![timed("a")]);
-    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
-    assert_eq!(world.stop(), Ok(true));
+    assert_eq!(world.claim(1, "a", "w1"), Ok(true));
+    assert_eq!(world.stop_in(0), Ok(true)); // process 1 knows nothing of it
     assert_eq!(stop_attempt(&mut world, "a", 1), Ok(true));
     world.drive();
     assert_eq!(world.header().state, TaskState::Cancelled);

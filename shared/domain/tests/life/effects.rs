@@ -8,7 +8,7 @@ use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
 use standfast_domain::outcome::{EffectEnd, Failure, FailureClass, Outcome};
 use standfast_domain::plan::{Retry, StepPlan};
-use standfast_domain::record::{EffectClass, NotLanded, Standing, TaskState};
+use standfast_domain::record::{EffectClass, NotLanded, Standing, StopMode, TaskState};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
 use standfast_domain::view::Attempt;
@@ -192,9 +192,9 @@ fn a_success_that_is_not_accepted_has_landed_all_the_same() {
 #[test]
 fn after_a_stop_nothing_more_is_sent() {
     let mut world = given(EffectClass::Irreversible);
-    world.claim(0, "pay", "w1").expect("it is ready");
+    world.claim(1, "pay", "w1").expect("it is ready");
     let at = world.attempt_of("pay");
-    world.stop().expect("a task can be stopped");
+    world.stop_in(0).expect("a task can be stopped"); // process 1 knows nothing of it
     assert_eq!(world.intend(1, &at, MAIN, EffectClass::Irreversible), Ok(true));
     assert_eq!(world.claim_of("pay"), None, "the attempt ended there and then");
     assert_eq!(world.effect("pay", MAIN), None);
@@ -237,6 +237,46 @@ fn an_attempt_stopped_while_it_sends_is_uncertain_and_a_late_receipt_is_taken() 
     assert_eq!(world.run(0, stop.clone()), Ok(true));
     assert_eq!(world.held(), [(id("pay"), HoldReason::UncertainEffect)]);
     assert_eq!(world.run(1, stop), Ok(false), "twice is once");
+}
+
+#[test]
+fn nobody_follows_a_stopped_attempt_while_its_claim_lets_it_send() {
+    let mut world = given(EffectClass::Idempotent);
+    world.claim(0, "pay", "w1").expect("it is ready");
+    let at = world.attempt_of("pay");
+    let claim = world.claim_of("pay").expect("it runs");
+    world.pass(1);
+    let stop = Command::StopAttempt { step: at.step, attempt: at.attempt, reason: None };
+    assert_eq!(world.run(0, stop), Ok(true));
+    let due = world.watch.history.iter().find_map(|change| match change {
+        Change::RetryScheduled { due, .. } => Some(*due),
+        _ => None,
+    });
+    assert_eq!(due, Some(claim.expires_at));
+    world.drive();
+    assert_eq!(world.header().state, TaskState::Completed);
+}
+
+#[test]
+fn an_attempt_that_may_send_is_not_stopped_by_itself_while_its_task_ends() {
+    for class in [EffectClass::Idempotent, EffectClass::Irreversible] {
+        let mut world = given(class);
+        world.claim(0, "pay", "w1").expect("it is ready");
+        let at = world.attempt_of("pay");
+        if class == EffectClass::Irreversible {
+            assert_eq!(world.intend(0, &at, MAIN, class), Ok(true));
+        }
+        let stop = Command::Stop { reason: None, mode: StopMode::Drain };
+        assert_eq!(world.run(0, stop), Ok(true));
+        let alone = Command::StopAttempt { step: at.step, attempt: at.attempt, reason: None };
+        let refused = world.run(1, alone.clone());
+        assert!(matches!(refused, Err(Refusal::NotStoppable { .. })), "{class}: {refused:?}");
+        assert!(!matches!(world.watch.history.last(), Some(Change::EpochRaised { .. })));
+        world.pass(60);
+        assert_eq!(world.run(1, alone), Ok(true), "{class}: nothing is sent after its claim");
+        world.drive();
+        assert_eq!(world.header().state, TaskState::Cancelled);
+    }
 }
 
 #[test]

@@ -201,18 +201,25 @@ fn a_deadline_does_not_apply_once_the_end_is_decided() {
 
 #[test]
 fn what_is_handed_back_or_expires_under_a_stop_does_not_start_again() {
-    let mut world = given(vec![step("a", &[]), step("b", &[])]);
-    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
-    assert_eq!(world.claim(0, "b", "w2"), Ok(true));
-    assert_eq!(world.stop(), Ok(true));
-    let at = world.attempt_of("a");
-    assert_eq!(world.run(0, Command::HandBack { at, why: String::new() }), Ok(true));
-    world.sweep_all();
-    assert_eq!(world.header().state, TaskState::Cancelling);
-    expire(&mut world, "b", true);
-    world.sweep_all();
-    assert_eq!(world.header().state, TaskState::Cancelled);
-    world.drive();
+    for stops in [0, 1] {
+        let mut world = given(vec![step("a", &[]), step("b", &[])]);
+        assert_eq!(world.claim(1, "b", "w2"), Ok(true));
+        assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+        assert_eq!(world.stop_in(stops), Ok(true)); // the other process knows nothing of it
+        let at = world.attempt_of("a");
+        let hand_back = Command::HandBack { at, why: String::new() };
+        if stops == 0 {
+            expire(&mut world, "b", true);
+        }
+        assert_eq!(world.run(0, hand_back), Ok(true));
+        if stops == 1 {
+            assert_eq!(world.header().state, TaskState::Cancelling);
+            expire(&mut world, "b", true);
+        }
+        world.sweep_all();
+        assert_eq!(world.header().state, TaskState::Cancelled);
+        world.drive();
+    }
 }
 
 #[test]

@@ -406,10 +406,10 @@ fn a_step_that_adds_others_while_it_drains_starts_none_of_them() {
 fn messages_timers_and_late_results_of_a_stopped_task_do_nothing() {
     let again = Retry { max_attempts: 3, ..Retry::default() };
     let mut world = given(vec![StepPlan { retry: again, ..step("a", &[]) }, step("b", &[])]);
-    assert_eq!(world.claim(0, "b", "w2"), Ok(true));
     world.work("a", crate::model::fair::failure(FailureClass::Retryable));
+    assert_eq!(world.claim(1, "b", "w2"), Ok(true));
     let late = world.attempt_of("b");
-    assert_eq!(world.stop(), Ok(true));
+    assert_eq!(world.stop_in(0), Ok(true)); // process 1 knows nothing of it
     expire(&mut world, "b", true);
     world.sweep_all();
     assert_eq!(world.header().state, TaskState::Cancelled);

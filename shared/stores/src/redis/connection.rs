@@ -18,7 +18,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{AsyncConnectionConfig, Client};
+use ::redis::{AsyncConnectionConfig, Client, RedisResult};
 use standfast_engine::ports::StoreError;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -81,6 +81,11 @@ impl Shared {
             Some(live) => Ok(live),
             None => self.connect().await,
         }
+    }
+
+    /// Makes a connection that is not kept.
+    pub(super) async fn connect_apart(&self) -> RedisResult<MultiplexedConnection> {
+        self.client.get_multiplexed_async_connection_with_config(&self.config).await
     }
 
     /// Forgets a connection that proved dead, unless another has taken its place.

@@ -6,6 +6,10 @@ use std::collections::BTreeMap;
 use standfast_domain::time::{Span, Time};
 use standfast_engine::ports::StoreHealth;
 
+/// What is wrong with a Redis in cluster mode, and what to do.
+pub(super) const IN_CLUSTER_MODE: &str = "runs in cluster mode, where one script cannot commit \
+    to several partitions: use a primary without `cluster-enabled`";
+
 /// The oldest Redis with all commands and guarantees used here.
 const VERSION_MIN: (u32, u32) = (6, 2);
 /// Percent of `maxmemory` from which writes may soon be refused.
@@ -77,11 +81,7 @@ fn judge_role(info: &BTreeMap<&str, &str>, health: &mut StoreHealth) {
         None => health.warnings.push(unknown("its role", "INFO")),
     }
     if info.get("cluster_enabled") == Some(&"1") {
-        health.faults.push(
-            "redis runs in cluster mode, where one script cannot commit to several partitions: \
-             use a primary without `cluster-enabled`"
-                .into(),
-        );
+        health.faults.push(format!("redis {IN_CLUSTER_MODE}"));
     }
 }
 

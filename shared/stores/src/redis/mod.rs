@@ -11,6 +11,7 @@
 //! was wrong and ahead, time stands still until Redis's has caught up, and health says so.
 
 mod answers;
+mod begin;
 mod connection;
 mod health;
 mod keys;
@@ -31,6 +32,7 @@ use standfast_domain::time::Time;
 use standfast_engine::ports::{Load, Range, Store, StoreError, StoreHealth};
 
 use self::answers::Reconnect;
+pub use self::begin::BeginError;
 use self::connection::Shared;
 use self::keys::{Key, Prefix};
 use self::script::Call;

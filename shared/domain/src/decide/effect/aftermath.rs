@@ -6,7 +6,9 @@ use crate::event::{Change, IntentFact};
 use crate::hold::Hold;
 use crate::ids::StepId;
 use crate::outcome::{EffectEnd, Failure};
-use crate::record::{Claim, Definition, EffectClass, Effects, Key, MAIN_EFFECT, Record, StepState};
+use crate::record::{
+    Claim, Definition, Effect, EffectClass, Effects, Key, MAIN_EFFECT, Record, Standing, StepState,
+};
 use crate::refusal::Halt;
 use crate::time::Time;
 use crate::view::{Attempt, View};
@@ -56,6 +58,28 @@ pub(in crate::decide) fn aftermath(
         after.not_before = after.not_before.max(Some(effect.settled_by));
     }
     Ok(after)
+}
+
+/// Gives until when an attempt may send without asking once more: an idempotent effect while its
+/// claim lasts, which is the intent, and what it has intended within the window of that.
+pub(in crate::decide) fn sends_until(
+    view: &View,
+    definition: &Definition,
+    state: &StepState,
+    claim: &Claim,
+) -> Result<Option<Time>, Halt> {
+    let effects = match state.effects {
+        0 => Effects::new(),
+        _ => view.effects(&definition.plan.id)?,
+    };
+    let kept = effects.get(MAIN_EFFECT).is_some_and(Effect::has_landed);
+    if definition.plan.effect_class() == EffectClass::Idempotent && !kept {
+        return Ok(Some(claim.expires_at));
+    }
+    let own =
+        |effect: &&Effect| effect.attempt == claim.attempt && effect.standing == Standing::InFlight;
+    let windows = effects.values().filter(own).map(|effect| effect.send_before);
+    Ok(windows.max().map(|window| window.min(claim.expires_at)))
 }
 
 /// An attempt that has ended, and what its step looks like.

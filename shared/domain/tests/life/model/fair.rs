@@ -116,6 +116,11 @@ impl World {
         self.run(1, Command::Stop { reason: None, mode })
     }
 
+    /// Stops the task in one process; the other one goes on from what it knew before.
+    pub fn stop_in(&mut self, process: usize) -> Said {
+        self.run(process, Command::Stop { reason: None, mode: StopMode::Halt })
+    }
+
     /// Pauses the task.
     pub fn pause(&mut self) -> Said {
         self.run(0, Command::Pause { reason: None })
