@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use standfast_bench::{Figures, Job, Meter, Sample, Site, Sites, Size, growing, run, singles};
+use standfast_bench::{Figures, Meter, Sample, Site, Sites, growing, singles};
 use standfast_tests::wait;
 
 use crate::ground::{Ground, Rabbit, Servers, each};
@@ -15,6 +15,8 @@ use crate::rounds::WARM_UP;
 
 /// Tasks of one step that are stored at a time.
 const PORTION: usize = 5_000;
+/// Chains of ten steps that are run beside stored tasks.
+const CHAINS: usize = 200;
 
 /// What steps cost at one size.
 struct Cost {
@@ -81,7 +83,7 @@ async fn fuller(ground: &Ground, name: &str, options: &Options) -> anyhow::Resul
         filled(&site, more).await?;
         let bytes = taken(ground, folder.path()).await?.saturating_sub(before);
         stored += more;
-        let job = async || Ok(run(&site, Job::B, Size::FULL).await?);
+        let job = async || Ok(growing(&site, CHAINS, 10).await?);
         let cost = cost(ground, options, job).await?;
         let bytes_each = bytes as f64 / more.max(1) as f64;
         let what = json!({ "stored": stored, "bytes_each": bytes_each.round() });
