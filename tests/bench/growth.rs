@@ -1,12 +1,11 @@
 //! What grows with tasks: what a step costs in tasks of more and more steps, what it costs beside
 //! more and more stored tasks, and what Redis keeps of one that has ended.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use standfast_bench::{Figures, Meter, Sample, Site, Sites, growing, singles};
-use standfast_tests::wait;
 
 use crate::ground::{Ground, Rabbit, Servers, each};
 use crate::memory::{kept, settled};
@@ -22,8 +21,14 @@ const CHAINS: usize = 200;
 struct Cost {
     rate: Figures,
     cpu_us_each: f64,
-    /// Commands of Redis for each step; none where there is no Redis.
-    commands: f64,
+    /// Commands of Redis for each step, by name; none where there is no Redis.
+    commands: BTreeMap<String, f64>,
+}
+
+impl Cost {
+    fn commands_each(&self) -> f64 {
+        self.commands.values().sum()
+    }
 }
 
 /// Measures on Redis and RabbitMQ, and embedded where that was asked for too.
@@ -127,8 +132,7 @@ async fn taken(ground: &Ground, folder: &std::path::Path) -> anyhow::Result<u64>
 /// Forgets what was stored for one size.
 async fn emptied(ground: &Ground) {
     if let Some(servers) = ground.servers() {
-        servers.redis.command(&["FLUSHALL"]).await;
-        wait::pass(Duration::from_secs(1)).await; // lets the servers put their files in order
+        servers.redis.command(&["FLUSHALL", "ASYNC"]).await;
     }
 }
 
@@ -138,7 +142,7 @@ async fn cost(
     options: &Options,
     job: impl AsyncFn() -> anyhow::Result<Sample>,
 ) -> anyhow::Result<Cost> {
-    let (mut rates, mut cpu, mut commands) = (Vec::new(), Vec::new(), 0.0);
+    let (mut rates, mut cpu, mut commands) = (Vec::new(), Vec::new(), BTreeMap::new());
     for round in 0..=options.repeats {
         let counted = async || match ground.servers() {
             Some(servers) => servers.commands().await,
@@ -151,7 +155,7 @@ async fn cost(
         if round > 0 {
             rates.push(sample.rate());
             cpu.extend(used.get("client").map(|used| used.cpu_us_each));
-            commands = each(&before, &counted().await, sample.units).values().sum();
+            commands = each(&before, &counted().await, sample.units);
         }
     }
     let cpu_us_each = Figures::of(cpu).median;
@@ -163,20 +167,22 @@ fn row(
     mut what: Value,
     text: &str,
     cost: Cost,
-    first: &mut Option<Cost>,
+    first: &mut Option<[f64; 3]>,
     options: &Options,
 ) -> Value {
-    let first = first.get_or_insert(Cost { ..cost });
-    let of = |now: f64, then: f64| if then > 0.0 { now / then } else { 0.0 };
-    let rate = of(cost.rate.median, first.rate.median);
-    let cpu = of(cost.cpu_us_each, first.cpu_us_each);
-    let commands = of(cost.commands, first.commands);
+    let now = [cost.rate.median, cost.cpu_us_each, cost.commands_each()];
+    let then = *first.get_or_insert(now);
+    let [rate, cpu, commands] =
+        [0, 1, 2].map(|which| if then[which] > 0.0 { now[which] / then[which] } else { 0.0 });
     if !options.json {
         println!(
             "{text}: {:.0} steps/s [{:.0}-{:.0}], {rate:.2} of the first; client {:.0} µs a step, \
-             {cpu:.2}; {:.2} commands a step, {commands:.3}",
-            cost.rate.median, cost.rate.min, cost.rate.max, cost.cpu_us_each, cost.commands,
+             {cpu:.2}; {:.2} commands a step, {commands:.2}",
+            cost.rate.median, cost.rate.min, cost.rate.max, now[1], now[2],
         );
+        let rounded: BTreeMap<&String, f64> =
+            cost.commands.iter().map(|(name, n)| (name, (n * 100.0).round() / 100.0)).collect();
+        println!("  {}", json!(rounded));
     }
     what["rate"] = json!(cost.rate);
     what["client_us_each"] = json!(cost.cpu_us_each);
