@@ -27,7 +27,7 @@ struct Cost {
 
 impl Cost {
     fn commands_each(&self) -> f64 {
-        self.commands.values().sum()
+        self.commands.values().fold(0.0, |sum, each| sum + each)
     }
 }
 
@@ -177,12 +177,15 @@ fn row(
     if !options.json {
         println!(
             "{text}: {:.0} steps/s [{:.0}-{:.0}], {rate:.2} of the first; client {:.0} µs a step, \
-             {cpu:.2}; {:.2} commands a step, {commands:.2}",
-            cost.rate.median, cost.rate.min, cost.rate.max, now[1], now[2],
+             {cpu:.2}",
+            cost.rate.median, cost.rate.min, cost.rate.max, now[1],
         );
-        let rounded: BTreeMap<&String, f64> =
-            cost.commands.iter().map(|(name, n)| (name, (n * 100.0).round() / 100.0)).collect();
-        println!("  {}", json!(rounded));
+        if !cost.commands.is_empty() {
+            let round = |each: f64| (each * 100.0).round() / 100.0;
+            let rounded: BTreeMap<&String, f64> =
+                cost.commands.iter().map(|(name, each)| (name, round(*each))).collect();
+            println!("  {:.2} commands a step, {commands:.2}: {}", now[2], json!(rounded));
+        }
     }
     what["rate"] = json!(cost.rate);
     what["client_us_each"] = json!(cost.cpu_us_each);
