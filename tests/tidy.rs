@@ -50,9 +50,16 @@ const LAYERS: &[(&str, &[&str])] = &[
 const SERVICE: &[&str] =
     &["standfast-domain", "standfast-engine", "standfast-expressions", "standfast-protocol"];
 
-/// The benchmark runs a whole installation in one process, over ports that it is given.
-const BENCH: &[&str] =
-    &["standfast-domain", "standfast-engine", "standfast-scheduler", "standfast-worker"];
+/// The benchmark runs a whole installation in one process, over ports that it is given, and
+/// submits to it from outside too.
+const BENCH: &[&str] = &[
+    "standfast-api",
+    "standfast-domain",
+    "standfast-engine",
+    "standfast-scheduler",
+    "standfast-sdk",
+    "standfast-worker",
+];
 
 /// The binary is where ports and adapters are put together.
 const BINARY: &[&str] = &[

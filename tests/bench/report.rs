@@ -5,12 +5,37 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use standfast_bench::{Figures, Job, Latency, Sample, Used};
 
+use crate::options::Persistence;
+
+/// What a row was measured on.
+#[derive(Clone, Copy)]
+pub enum On {
+    /// Redis, keeping its data like this, and RabbitMQ.
+    Services(Persistence),
+    /// The same, and api, scheduler and worker are processes of their own.
+    Processes(Persistence),
+    /// A redb file and queues in this process.
+    Folder,
+}
+
+impl On {
+    fn names(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Services(persistence) => ("services", Some(persistence.name())),
+            Self::Processes(persistence) => ("processes", Some(persistence.name())),
+            Self::Folder => ("embedded", None),
+        }
+    }
+}
+
 /// One run of one side.
 pub struct Side {
     pub sample: Sample,
     pub used: BTreeMap<String, Used>,
     /// Commands of Redis for each unit.
     pub commands: BTreeMap<String, f64>,
+    /// Messages of RabbitMQ for each unit, where they were counted.
+    pub messages: BTreeMap<String, f64>,
     /// What the engine and the worker counted.
     pub counts: BTreeMap<&'static str, u64>,
 }
@@ -51,10 +76,18 @@ impl Runs {
         first.used.keys().map(|name| (name.clone(), of(name))).collect()
     }
 
+    /// Gives what the last run counted for each unit.
+    fn counted(&self, of: fn(&Side) -> &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+        let last = self.0.last().map(of).into_iter().flatten();
+        last.map(|(name, count)| (name.clone(), (count * 100.0).round() / 100.0)).collect()
+    }
+
     fn commands(&self) -> BTreeMap<String, f64> {
-        let rounded =
-            |(name, calls): (&String, &f64)| (name.clone(), (calls * 100.0).round() / 100.0);
-        self.0.last().map(|side| side.commands.iter().map(rounded).collect()).unwrap_or_default()
+        self.counted(|side| &side.commands)
+    }
+
+    fn messages(&self) -> BTreeMap<String, f64> {
+        self.counted(|side| &side.messages)
     }
 
     fn counts(&self) -> Vec<&BTreeMap<&'static str, u64>> {
@@ -66,7 +99,7 @@ impl Runs {
         let mut value = json!({
             "rate": round(rate.median), "min": round(rate.min), "max": round(rate.max),
             "runs": rate.runs, "used": self.used(), "commands": self.commands(),
-            "counts": self.counts(),
+            "messages": self.messages(), "counts": self.counts(),
         });
         if job == Job::D {
             value["latency"] = json!(self.latency());
@@ -79,7 +112,7 @@ impl Runs {
 pub struct Row {
     pub job: Job,
     in_flight: u16,
-    persistence: &'static str,
+    on: On,
     stay: u32,
     pub ours: Runs,
     pub least: Runs,
@@ -87,9 +120,9 @@ pub struct Row {
 
 impl Row {
     /// Makes an empty one.
-    pub fn new(job: Job, in_flight: u16, persistence: &'static str, stay: u32) -> Self {
+    pub fn new(job: Job, in_flight: u16, on: On, stay: u32) -> Self {
         let (ours, least) = Default::default();
-        Self { job, in_flight, persistence, stay, ours, least }
+        Self { job, in_flight, on, stay, ours, least }
     }
 
     /// Gives ours over the least loop's, run by run: rates, and times for job D.
@@ -103,36 +136,42 @@ impl Row {
 
     /// Prints one row of the table.
     pub fn print(&self) {
-        let (ours, least) = (Figures::of(self.ours.rates()), Figures::of(self.least.rates()));
-        let ratio = self.ratios();
+        let (on, persistence) = self.on.names();
         println!(
-            "{:?} {:<9} {:>4} in flight, stay {}: {:>7.0}/s [{:.0}-{:.0}], least {:>7.0}/s \
-             [{:.0}-{:.0}], ratio {:.2} [{:.2}-{:.2}]",
+            "{:<6} {on} {} {} in flight, stay {}: {}{}",
             self.job,
-            self.persistence,
+            persistence.unwrap_or("redb"),
             self.in_flight,
             self.stay,
-            ours.median,
-            ours.min,
-            ours.max,
-            least.median,
-            least.min,
-            least.max,
-            ratio.median,
-            ratio.min,
-            ratio.max,
+            shown(&self.ours),
+            if self.least.0.is_empty() { String::new() } else { self.beside() },
         );
-        if self.job == Job::D {
-            println!("    ours {:?}\n    least {:?}", self.ours.latency(), self.least.latency());
+        for (name, runs) in [("ours", &self.ours), ("least", &self.least)] {
+            if runs.0.is_empty() {
+                continue;
+            }
+            if self.job == Job::D {
+                println!("    {name:<5} {:?}", runs.latency());
+            }
+            println!("    {name:<5} {}", json!(runs.used()));
+            println!("          redis {}", json!(runs.commands()));
+            println!("          rabbitmq {}", json!(runs.messages()));
         }
-        println!("    ours  {} {}", json!(self.ours.used()), json!(self.ours.commands()));
-        println!("    ours  {}", json!(self.ours.counts()));
-        println!("    least {} {}", json!(self.least.used()), json!(self.least.commands()));
+        println!("          counted {}", json!(self.ours.counts()));
+    }
+
+    fn beside(&self) -> String {
+        let ratio = self.ratios();
+        let (median, min, max) = (ratio.median, ratio.min, ratio.max);
+        format!(", least {}, ratio {median:.2} [{min:.2}-{max:.2}]", shown(&self.least))
     }
 
     fn json(&self) -> Value {
-        let ratio = self.ratios();
         let mut value = self.ours.json(self.job);
+        if self.least.0.is_empty() {
+            return value;
+        }
+        let ratio = self.ratios();
         value["least"] = self.least.json(self.job);
         value["ratio"] = json!((ratio.median * 1000.0).round() / 1000.0);
         value["ratio_min"] = json!((ratio.min * 1000.0).round() / 1000.0);
@@ -153,16 +192,22 @@ impl Report {
         let mut jobs = serde_json::Map::new();
         let mut settings = Vec::new();
         for row in &self.rows {
-            let name = format!("{:?}", row.job);
+            let name = row.job.to_string();
+            let (on, persistence) = row.on.names();
             let value = row.json();
             settings.push(json!({
-                "job": name, "in_flight": row.in_flight, "persistence": row.persistence,
+                "job": name, "on": on, "in_flight": row.in_flight, "persistence": persistence,
                 "stay": row.stay, "figures": value,
             }));
             jobs.entry(name).or_insert(value);
         }
         json!({ "jobs": jobs, "settings": settings })
     }
+}
+
+fn shown(runs: &Runs) -> String {
+    let rate = Figures::of(runs.rates());
+    format!("{:.0}/s [{:.0}-{:.0}]", rate.median, rate.min, rate.max)
 }
 
 fn round(value: f64) -> f64 {

@@ -3,37 +3,51 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use standfast_bench::{Job, Meter, Sample, Site, Sites, Size, queue, run, singles};
+use standfast_bench::{Job, Meter, Sample, Sites, Size, run, singles};
 
-use crate::ground::{Ground, Rabbit};
+use crate::ground::{Counts, Ground, Rabbit, Servers, each};
 use crate::least::Least;
 use crate::options::Options;
-use crate::report::{Report, Row, Side};
+use crate::report::{On, Report, Row, Side};
 
 /// Tasks that each side runs before it is measured: a new quorum queue elects its leader first,
 /// and may refuse what comes before that.
-const WARM_UP: usize = 200;
+pub const WARM_UP: usize = 200;
 
-/// Runs everything that was asked for and prints it.
-pub async fn all(options: &Options) -> anyhow::Result<()> {
+/// Runs everything that was asked for.
+pub async fn all(options: &Options) -> anyhow::Result<Report> {
     let rabbit = Arc::new(Rabbit::open(options).await);
     let mut report = Report::default();
     for persistence in &options.persistence {
-        let ground = Ground::open(rabbit.clone(), *persistence).await;
-        for in_flight in &options.in_flight {
-            let how = Sites { in_flight: *in_flight, stay: options.stay };
-            for job in &options.jobs {
-                let mut row = Row::new(job.job(), *in_flight, persistence.name(), options.stay);
-                beside(&ground, &how, options, &mut row).await?;
-                if !options.json {
-                    row.print();
-                }
-                report.rows.push(row);
-            }
-        }
+        let servers = Servers::open(rabbit.clone(), *persistence).await;
+        let ground = Ground::Services(servers);
+        rows(&ground, On::Services(*persistence), options, &mut report).await?;
     }
-    if options.json {
-        println!("{}", serde_json::to_string_pretty(&report.json())?);
+    if options.embedded {
+        rows(&Ground::Folder, On::Folder, options, &mut report).await?;
+    }
+    Ok(report)
+}
+
+async fn rows(
+    ground: &Ground,
+    on: On,
+    options: &Options,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    for in_flight in &options.in_flight {
+        let how = Sites { in_flight: *in_flight, stay: options.stay, exchange: None };
+        for job in &options.jobs {
+            if *job == Job::EAmqp && ground.servers().is_none() {
+                continue; // there is no RabbitMQ to publish to
+            }
+            let mut row = Row::new(*job, *in_flight, on, options.stay);
+            beside(ground, &how, options, &mut row).await?;
+            if !options.json {
+                row.print();
+            }
+            report.rows.push(row);
+        }
     }
     Ok(())
 }
@@ -47,22 +61,33 @@ async fn beside(
 ) -> anyhow::Result<()> {
     let size = size(options.factor);
     for round in 0..=options.repeats {
+        let counted = round == options.repeats;
         let folder = tempfile::tempdir()?;
         let sides = if round % 2 == 0 { [true, false] } else { [false, true] };
         for ours in sides {
             if ours {
-                let (site, broker) = ground.site(folder.path(), how).await?;
+                let (site, left) = ground.site(folder.path(), how).await?;
                 singles(&site, WARM_UP).await?;
-                let side = measured(ground, || mine(&site, row.job, size)).await;
-                let counts = site.counts();
+                let before = site.counts();
+                let side = measured(ground, counted, async || {
+                    anyhow::Ok(run(&site, row.job, size).await?)
+                });
+                let side = side.await;
+                let counts = site.counts().into_iter();
+                let counts = counts
+                    .map(|(name, count)| (name, count - before.get(name).copied().unwrap_or(0)));
+                let counts = counts.collect();
                 site.close().await;
-                broker.remove_all(&[queue()]).await?;
+                left.clear().await?;
                 row.ours.add(round, Side { counts, ..side? });
-            } else if has_least(row.job) {
-                let least =
-                    Least::open(&ground.redis.url(), &ground.rabbit.url, how.in_flight).await?;
+            } else if let Some(servers) = ground.servers()
+                && has_least(row.job)
+            {
+                let (redis, amqp) = (servers.redis.url(), &servers.rabbit.url);
+                let least = Least::open(&redis, amqp, how.in_flight).await?;
                 least.tasks(WARM_UP, 1).await?;
-                let side = measured(ground, || floor(&least, row.job, size)).await;
+                let side = measured(ground, counted, async || floor(&least, row.job, size).await);
+                let side = side.await;
                 least.close().await?;
                 row.least.add(round, side?);
             }
@@ -71,44 +96,51 @@ async fn beside(
     Ok(())
 }
 
-fn size(factor: usize) -> Size {
+/// Gives the jobs' size; A and B may be some times as large.
+pub fn size(factor: usize) -> Size {
     Size { singles: 5_000 * factor, chains: 500 * factor, ..Size::FULL }
 }
 
 fn has_least(job: Job) -> bool {
     match job {
         Job::A | Job::B | Job::D | Job::H => true,
-        Job::E | Job::G => false,
+        Job::E | Job::EHttp | Job::EAmqp | Job::G => false,
     }
-}
-
-async fn mine(site: &Site, job: Job, size: Size) -> anyhow::Result<Sample> {
-    Ok(run(site, job, size).await?)
 }
 
 /// The least that comes near: it has no joins, so job H is compared with as many single steps.
 async fn floor(least: &Least, job: Job, size: Size) -> anyhow::Result<Sample> {
     match job {
-        Job::A | Job::E | Job::G => least.tasks(size.singles, 1).await,
+        Job::A | Job::E | Job::EHttp | Job::EAmqp | Job::G => least.tasks(size.singles, 1).await,
         Job::B => least.tasks(size.chains, 10).await,
         Job::D => least.latency(size.latencies).await,
         Job::H => least.tasks(size.parallel / 10, 10).await,
     }
 }
 
-async fn measured<F>(ground: &Ground, job: impl FnOnce() -> F) -> anyhow::Result<Side>
-where
-    F: Future<Output = anyhow::Result<Sample>>,
-{
-    let commands = ground.commands().await;
+/// Runs a job and says what it used; what RabbitMQ counted is asked for only where `counted`,
+/// since it takes seconds.
+async fn measured(
+    ground: &Ground,
+    counted: bool,
+    job: impl AsyncFnOnce() -> anyhow::Result<Sample>,
+) -> anyhow::Result<Side> {
+    let before = counts(ground, counted).await;
     let meter = Meter::start(ground.processes());
     let sample = job().await?;
     let used = meter.read(sample.units);
-    let after = ground.commands().await;
-    let units = sample.units as f64;
-    let calls = after.into_iter().filter_map(|(name, count)| {
-        let more = count - commands.get(&name).copied().unwrap_or(0);
-        (more > 0 && name != "info").then(|| (name, more as f64 / units))
-    });
-    Ok(Side { sample, used, commands: calls.collect(), counts: BTreeMap::new() })
+    let after = counts(ground, counted).await;
+    let [commands, messages] =
+        [0, 1].map(|which| each(&before[which], &after[which], sample.units));
+    Ok(Side { sample, used, commands, messages, counts: BTreeMap::new() })
+}
+
+/// Counts the commands of Redis and the messages of RabbitMQ.
+async fn counts(ground: &Ground, messages: bool) -> [Counts; 2] {
+    let Some(servers) = ground.servers() else { return Default::default() };
+    let messages = match messages {
+        true => servers.rabbit.messages().await,
+        false => Counts::new(),
+    };
+    [servers.commands().await, messages]
 }

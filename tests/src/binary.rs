@@ -5,12 +5,17 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// Gives the path of the binary: `STANDFAST_TEST_BINARY`, else the one beside the tests.
+/// Gives the path of the binary: `STANDFAST_TEST_BINARY`, else the one beside the tests or beside
+/// this program.
 pub fn path() -> PathBuf {
     if let Some(path) = std::env::var_os("STANDFAST_TEST_BINARY") {
         return path.into();
     }
     let own = std::env::current_exe().unwrap();
+    let beside = own.with_file_name("standfast");
+    if beside.exists() {
+        return beside;
+    }
     let path = own.ancestors().nth(2).unwrap().join("standfast");
     assert!(path.exists(), "{} is missing: run `cargo build -p standfast`", path.display());
     path

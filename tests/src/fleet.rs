@@ -236,6 +236,11 @@ impl Process {
         }
     }
 
+    /// Gives where its metrics are read.
+    pub fn metrics_url(&self) -> String {
+        format!("http://127.0.0.1:{}/metrics", self.admin)
+    }
+
     async fn asked(&self, path: &str) -> reqwest::Result<(bool, String)> {
         let url = format!("http://127.0.0.1:{}{path}", self.admin);
         let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build()?;

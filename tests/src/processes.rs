@@ -53,7 +53,8 @@ impl Installation {
         Self::start_over(PrivateRedis::start(&DURABLE).await, amqp, claim_length).await
     }
 
-    async fn start_over(redis: PrivateRedis, amqp: &str, claim_length: &'static str) -> Self {
+    /// The same with a Redis and a broker that are named.
+    pub async fn start_over(redis: PrivateRedis, amqp: &str, claim_length: &'static str) -> Self {
         let mut own = Self {
             directory: tempfile::tempdir().unwrap(),
             redis,

@@ -5,48 +5,41 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::Value;
 use standfast_domain::ids::{Principal, Queue, TaskId, WorkerId};
 use standfast_domain::plan::Fault;
 use standfast_domain::record::{Key, Record, TaskState};
-use standfast_engine::blobs::{BlobError, Blobs};
+use standfast_domain::time::Time;
+use standfast_engine::Engine;
+use standfast_engine::blobs::Blobs;
 use standfast_engine::claims::{CLAIM_LENGTH, Claims};
 use standfast_engine::installation::Installation;
 use standfast_engine::ports::{Broker, Store};
 use standfast_engine::registry::Registry;
 use standfast_engine::submission::{RETENTION_DEFAULT, Submitted, prepare};
 use standfast_engine::time::{SystemClock, SystemIds};
-use standfast_engine::{Engine, EngineError};
 use standfast_scheduler::Scheduler;
 use standfast_worker::handlers::Handler;
 use standfast_worker::{BuiltinHandlers, EnvironmentSecrets, Gauges, Settings, Worker};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::front::{Exchange, Front};
 use crate::noop::Noop;
+use crate::system::{Door, Entrance, Stands, System, SystemError};
 
 /// The one queue of the benchmark.
 const QUEUE: &str = "default";
 /// How long attempts may go on when it ends: none runs by then.
 const GRACE: Duration = Duration::from_secs(5);
+/// How often its counts are looked at: far below what a job takes.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Gives the one queue of the benchmark.
 pub fn queue() -> Queue {
     Queue::new(QUEUE).expect("a name")
-}
-
-/// Why the benchmark could not run.
-#[derive(Debug, thiserror::Error)]
-pub enum SiteError {
-    /// The store or the engine.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The folder for blobs.
-    #[error(transparent)]
-    Blobs(#[from] BlobError),
-    /// A plan of the benchmark was refused.
-    #[error("submit a plan of the benchmark: {0}")]
-    Plan(String),
 }
 
 /// How a site is made.
@@ -56,6 +49,8 @@ pub struct Sites {
     pub in_flight: u16,
     /// Steps of one task that an attempt may take after its own without a message, in a row.
     pub stay: u32,
+    /// Where messages to its intake go; none without a RabbitMQ.
+    pub exchange: Option<Exchange>,
 }
 
 /// A running installation.
@@ -65,7 +60,7 @@ pub struct Site {
     registry: Arc<Registry>,
     handlers: BuiltinHandlers,
     gauges: Arc<Gauges>,
-    in_flight: u16,
+    exchange: Option<Exchange>,
     shutdown: CancellationToken,
     running: Vec<JoinHandle<()>>,
 }
@@ -77,7 +72,7 @@ impl Site {
         broker: Arc<dyn Broker>,
         folder: &Path,
         how: &Sites,
-    ) -> Result<Self, SiteError> {
+    ) -> Result<Self, SystemError> {
         let engine =
             Engine::start(store, broker, Arc::new(SystemClock::default()), Arc::new(SystemIds));
         let installation = Installation::open(&engine).await?;
@@ -109,8 +104,8 @@ impl Site {
         let settings = standfast_scheduler::Settings::new(process_id("s"));
         let scheduler = Scheduler::new(engine.clone(), blobs, settings);
         let scheduling = tokio::spawn(scheduler.run(shutdown.clone()));
-        let (in_flight, running) = (how.in_flight, vec![working, scheduling]);
-        Ok(Self { engine, claims, registry, handlers, gauges, in_flight, shutdown, running })
+        let (exchange, running) = (how.exchange.clone(), vec![working, scheduling]);
+        Ok(Self { engine, claims, registry, handlers, gauges, exchange, shutdown, running })
     }
 
     /// Gives the engine.
@@ -133,23 +128,9 @@ impl Site {
         &self.handlers
     }
 
-    /// Gives how many attempts run at a time.
-    pub fn in_flight(&self) -> u16 {
-        self.in_flight
-    }
-
-    /// Checks and accepts a plan, as the api does.
-    pub async fn submit(&self, body: Value) -> Result<TaskId, SiteError> {
-        let by = Principal::local();
-        let submitted = Submitted { body, plan_dir: None, by, key: None, traceparent: None };
-        let submission = prepare(submitted, RETENTION_DEFAULT, &self.handlers, &BTreeSet::new())
-            .map_err(|faults| SiteError::Plan(first(&faults)))?;
-        Ok(self.engine.submit(submission).await?.0)
-    }
-
-    /// Counts the attempts that have succeeded and been told so far.
-    pub fn succeeded(&self) -> u64 {
-        self.gauges.queues().values().map(|counts| counts.succeeded).sum()
+    /// Gives where messages to its intake go.
+    pub fn exchange(&self) -> Option<&Exchange> {
+        self.exchange.as_ref()
     }
 
     /// Counts what the engine and the worker did since the start: commits and those refused, wakes
@@ -162,19 +143,69 @@ impl Site {
         counts
     }
 
-    /// Says whether a task has completed.
-    pub async fn completed(&self, task: &TaskId) -> Result<bool, SiteError> {
-        let mut records = self.engine.read(task, &[Key::Header]).await?;
-        let header = records.remove(&Key::Header).flatten();
-        Ok(matches!(header, Some(Record::Header(header)) if header.state == TaskState::Completed))
-    }
-
     /// Ends the worker and the scheduler.
     pub async fn close(self) {
         self.shutdown.cancel();
         for task in self.running {
             let _ = task.await; // a panic there was reported by the runtime
         }
+    }
+}
+
+#[async_trait]
+impl Entrance for Site {
+    /// Checks and accepts, as the api does.
+    async fn submit(&self, plan: &Value) -> Result<TaskId, SystemError> {
+        let (body, by) = (plan.clone(), Principal::local());
+        let submitted = Submitted { body, plan_dir: None, by, key: None, traceparent: None };
+        let submission = prepare(submitted, RETENTION_DEFAULT, &self.handlers, &BTreeSet::new())
+            .map_err(|faults| SystemError::Plan(first(&faults)))?;
+        Ok(self.engine.submit(submission).await?.0)
+    }
+}
+
+#[async_trait]
+impl System for Site {
+    async fn carry_out(&self, plan: &Value) -> Result<TaskId, SystemError> {
+        let mut changes = self.engine.listen();
+        let task = self.submit(plan).await?;
+        // Submitted, claimed, completed.
+        let mut seen = 0;
+        while seen < 3 {
+            match changes.recv().await {
+                Ok(changed) if changed == task => seen += 1,
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => break,
+            }
+        }
+        Ok(task)
+    }
+
+    async fn succeeded(&self) -> Result<u64, SystemError> {
+        Ok(self.gauges.queues().values().map(|counts| counts.succeeded).sum())
+    }
+
+    async fn stands(&self, task: &TaskId) -> Result<Stands, SystemError> {
+        let mut records = self.engine.read(task, &[Key::Header]).await?;
+        let Some(Record::Header(header)) = records.remove(&Key::Header).flatten() else {
+            return Ok(Stands::Missing);
+        };
+        Ok(match header.state == TaskState::Completed {
+            true => Stands::Completed,
+            false => Stands::Open,
+        })
+    }
+
+    async fn now(&self) -> Result<Time, SystemError> {
+        Ok(self.engine.now().await?)
+    }
+
+    async fn open(&self, door: Door) -> Result<Front, SystemError> {
+        Front::of(self, door).await
+    }
+
+    fn look(&self) -> Duration {
+        LOOK
     }
 }
 

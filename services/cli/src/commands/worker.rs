@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use standfast_bench::Noop;
 use standfast_domain::ids::Queue;
 use standfast_domain::time::Span;
+use standfast_worker::handlers::Handler;
 use standfast_worker::handlers::exec::reap_orphans;
-use standfast_worker::{EnvironmentSecrets, Settings, Worker};
+use standfast_worker::{BuiltinHandlers, EnvironmentSecrets, Settings, Worker};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -57,8 +59,17 @@ pub struct WorkerArgs {
     #[arg(long, env = "STANDFAST_CLAIM_LENGTH", value_name = "SPAN", hide = true)]
     #[arg(value_parser = claim_length, default_value = "30s")]
     claim_length: Span,
+    /// Run steps of `noop` too, which do nothing. Hidden: the benchmark measures with them.
+    #[arg(long, hide = true)]
+    noop: bool,
     #[command(flatten)]
     installation: InstallationArgs,
+}
+
+fn with_noop(handlers: &BuiltinHandlers) -> BuiltinHandlers {
+    let noop: Arc<dyn Handler> = Arc::new(Noop);
+    let others = handlers.names().filter_map(|name| handlers.get(name));
+    BuiltinHandlers::new(others.chain([noop]))
 }
 
 fn queue(text: &str) -> Result<Queue, String> {
@@ -98,7 +109,11 @@ pub async fn execute(args: WorkerArgs) -> Result<Exit, Failure> {
     };
     tracing::info!(worker = %settings.worker, "the worker works");
     let (claims, registry) = (parts.claims.clone(), parts.registry.clone());
-    let worker = Worker::new(settings, claims, registry, parts.handlers.clone());
+    let handlers = match args.noop {
+        true => with_noop(&parts.handlers),
+        false => parts.handlers.clone(),
+    };
+    let worker = Worker::new(settings, claims, registry, handlers);
     process.watched.worker = Some(worker.gauges());
     process.watch().await?;
     let worked = worker.run(process.shutdown.clone(), process.hurry.clone()).await;
