@@ -51,7 +51,7 @@ const TRIES_MAX: usize = 32;
 struct Asking {
     worker: WorkerId,
     queue: Queue,
-    handlers: BTreeSet<HandlerName>,
+    handlers: Arc<BTreeSet<HandlerName>>,
 }
 
 /// Claims an attempt; 204 when there is none within the wait.

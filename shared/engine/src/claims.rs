@@ -55,7 +55,7 @@ pub struct ClaimAsk {
     /// How long the claim lasts unless renewed.
     pub length: Span,
     /// The handlers that the worker has; `None`: not to be checked.
-    pub handlers: Option<BTreeSet<HandlerName>>,
+    pub handlers: Option<Arc<BTreeSet<HandlerName>>>,
 }
 
 /// An attempt that was given to a worker, with all it needs.
@@ -227,12 +227,13 @@ impl Claims {
     /// Puts together what a worker needs for an attempt that it has claimed.
     async fn given(&self, ask: &ClaimAsk, mut view: View) -> Result<Claimed, EngineError> {
         let state = view.step(&ask.step).map_err(broken)?;
+        let (round, resolved) = (state.round, state.resolved);
         let definition = view.definition(&ask.step).map_err(broken)?.clone();
-        let more = self.more_keys(&definition, state.round, state.resolved);
+        let more = self.more_keys(&definition, round, resolved);
         self.complete_view(&mut view, more).await?;
         let inputs = self.inputs(&mut view, &definition).await?;
         let mut claimed = given::claimed(&view, ask, &definition, inputs).map_err(broken)?;
-        claimed.effect = self.declared_effect(&ask.task, &definition, state.round).await?;
+        claimed.effect = self.declared_effect(&ask.task, &definition, round).await?;
         Ok(claimed)
     }
 
