@@ -5,6 +5,7 @@
 //! worker's numbers gives nothing.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -51,7 +52,7 @@ const TRIES_MAX: usize = 32;
 struct Asking {
     worker: WorkerId,
     queue: Queue,
-    handlers: BTreeSet<HandlerName>,
+    handlers: Arc<BTreeSet<HandlerName>>,
 }
 
 /// Claims an attempt; 204 when there is none within the wait.

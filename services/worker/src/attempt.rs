@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -17,7 +18,6 @@ use standfast_engine::claims::{Claimed, Claims, Renewed, Report, Stay};
 use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
 use tokio::sync::Notify;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -29,7 +29,7 @@ use crate::gauges::Came;
 use crate::handlers::{
     self, Class, Effect, Failure, Handler, Job, LogLimits, LogSink, NamedSecrets, Pulse, Secrets,
 };
-use crate::heartbeat::{Heart, HeldUntil, Standing};
+use crate::heartbeat::{Heart, HeldUntil, Shown, Standing};
 use crate::log_keeper;
 use crate::pool::Pool;
 
@@ -70,7 +70,7 @@ impl Bench {
     /// it ask the store at once whether it is to go on.
     pub async fn run(
         &self,
-        claimed: Claimed,
+        claimed: Box<Claimed>,
         asked: Duration,
         news: Arc<Notify>,
         handler: Arc<dyn Handler>,
@@ -85,18 +85,31 @@ impl Bench {
             pulse: Pulse::default(),
             now: news,
             held: HeldUntil::new(claimed.length.to_std(), asked),
+            standing: Shown::default(),
         };
         let interval = claimed.interval.to_std();
-        let (standing, beat) = heart.clone().start(interval, cancel.clone());
+        let mut course = pin!(self.course(claimed, asked, (&heart, &cancel), handler, stay));
+        heart.beat_along(interval, &cancel, course.as_mut()).await
+    }
+
+    /// The attempt itself, while its heart beats.
+    async fn course(
+        &self,
+        claimed: Box<Claimed>,
+        asked: Duration,
+        (heart, cancel): (&Heart, &CancellationToken),
+        handler: Arc<dyn Handler>,
+        stay: Option<Stay>,
+    ) -> Ended {
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
         let (made, directory) = self.directory(&claimed, &*handler, &name).await;
-        let before = self.still_held(&claimed, asked, &heart).await;
+        let before = self.still_held(&claimed, asked, heart).await;
         let (mut gate, mut spooled) = (None, false);
         let report = match (&directory, before) {
             (Ok(directory), Standing::Held) => {
                 let log = LogSink::new(LogLimits::default(), Some(&directories::spool(directory)));
-                gate = self.gate(&claimed, directory, &log, (&heart, &standing, &cancel));
-                let (pulse, gate) = (heart.pulse.clone(), gate.clone());
+                gate = self.gate(&claimed, directory, &log, (heart, cancel));
+                let (cancel, pulse, gate) = (cancel.clone(), heart.pulse.clone(), gate.clone());
                 let course = Course { cancel, pulse, log: log.clone(), gate };
                 let report = self.work(&claimed, handler, directory, course).await;
                 spooled = log.is_spooled();
@@ -108,42 +121,53 @@ impl Bench {
             }
             (Err(error), _) => failed_files(error, Told::NotLanded(NotLanded::NotSent)),
         };
-        let standing = if before == Standing::Lost { before } else { *standing.borrow() };
+        let standing = if before == Standing::Lost { before } else { heart.standing.get() };
         if standing == Standing::Held && matches!(report, Report::Failed { .. }) {
             heart.last_words().await;
         }
-        let ended = match standing {
-            _ if gate.as_ref().is_some_and(|gate| gate.is_over()) => Ended::given_up(true),
-            Standing::Lost => {
-                tracing::info!(task = %claimed.task, step = %claimed.step,
-                    attempt = claimed.attempt, "attempt was taken over; its result is dropped");
-                tell_apart(gate.as_deref(), &report).await;
-                Ended::given_up(true)
-            }
-            Standing::Held if self.hand_back.is_cancelled() && is_cancelled(&report) => {
-                tell_apart(gate.as_deref(), &report).await; // a hand-back knows nothing of it
-                Ended::given_up(self.tell(&claimed, None, None).await.is_some())
-            }
-            Standing::Held | Standing::ToEnd => {
-                let came = match &report {
-                    Report::Succeeded { .. } => Came::Succeeded,
-                    Report::Failed { .. } => Came::Failed,
-                };
-                let told = self.tell(&claimed, Some(report.clone()), stay).await;
-                if matches!(told, Some(Taken::No)) {
-                    tell_apart(gate.as_deref(), &report).await;
-                }
-                let (told, next) = (told.is_some(), told.and_then(Taken::next));
-                Ended { told, came, next }
-            }
-        };
-        drop(beat);
+        let ended = self.end(&claimed, standing, gate.as_deref(), report, stay).await;
         if let Ok(directory) = directory
             && (made || spooled)
         {
             self.directories.remove(&directory).await;
         }
         ended
+    }
+
+    /// Tells what an attempt came to, as far as that is still for its worker to say.
+    async fn end(
+        &self,
+        claimed: &Claimed,
+        standing: Standing,
+        gate: Option<&Gate>,
+        report: Report,
+        stay: Option<Stay>,
+    ) -> Ended {
+        match standing {
+            _ if gate.is_some_and(Gate::is_over) => Ended::given_up(true),
+            Standing::Lost => {
+                tracing::info!(task = %claimed.task, step = %claimed.step,
+                    attempt = claimed.attempt, "attempt was taken over; its result is dropped");
+                tell_apart(gate, &report).await;
+                Ended::given_up(true)
+            }
+            Standing::Held if self.hand_back.is_cancelled() && is_cancelled(&report) => {
+                tell_apart(gate, &report).await; // a hand-back knows nothing of it
+                Ended::given_up(self.tell(claimed, None, None).await.is_some())
+            }
+            Standing::Held | Standing::ToEnd => {
+                let came = match &report {
+                    Report::Succeeded { .. } => Came::Succeeded,
+                    Report::Failed { .. } => Came::Failed,
+                };
+                let told = self.tell(claimed, Some(&report), stay).await;
+                if matches!(told, Some(Taken::No)) {
+                    tell_apart(gate, &report).await;
+                }
+                let (told, next) = (told.is_some(), told.and_then(Taken::next));
+                Ended { told, came, next }
+            }
+        }
     }
 
     /// Makes the attempt's directory, unless nothing would ever be in it; says whether it did.
@@ -199,8 +223,6 @@ impl Bench {
             return kept(receipt);
         }
         let at = claimed.at(&self.worker);
-        let keeper =
-            log_keeper::start(self.claims.clone(), claimed.task.clone(), at.clone(), log.clone());
         let left = self
             .claims
             .engine()
@@ -230,8 +252,10 @@ impl Bench {
         let heartbeat = claimed.heartbeat.map(Span::to_std);
         let watch = Silence::watch(pulse, heartbeat, cancel);
         let bound = left.to_std() + OVERRUN;
-        let report = watch.judge(run_handler(handler, job, bound, &self.handlers_run).await);
-        drop(keeper);
+        let mut running = pin!(run_handler(handler, job, bound, &self.handlers_run));
+        let running = running.as_mut();
+        let ran = log_keeper::keep_along(&self.claims, &claimed.task, &at, &log, running).await;
+        let report = watch.judge(ran);
         let sent = effect.is_some_and(|effect| effect.may_have_been_sent());
         let report = self.keep(claimed, directory, report, sent).await;
         log_keeper::finish(&self.claims, &claimed.task, &at, &log).await;
@@ -272,7 +296,7 @@ impl Bench {
         claimed: &Claimed,
         directory: &Path,
         log: &LogSink,
-        (heart, standing, cancel): (&Heart, &watch::Receiver<Standing>, &CancellationToken),
+        (heart, cancel): (&Heart, &CancellationToken),
     ) -> Option<Arc<Gate>> {
         let declared = claimed.effect.clone()?;
         let checker = declared.check.clone().and_then(|check| {
@@ -294,7 +318,6 @@ impl Bench {
             at: claimed.at(&self.worker),
             actor: self.actor.clone(),
             heart: heart.clone(),
-            standing: standing.clone(),
             declared,
             checker,
             cancel: cancel.clone(),
@@ -308,7 +331,7 @@ impl Bench {
     pub async fn tell(
         &self,
         claimed: &Claimed,
-        report: Option<Report>,
+        report: Option<&Report>,
         stay: Option<Stay>,
     ) -> Option<Taken> {
         let at = claimed.at(&self.worker);
@@ -316,7 +339,7 @@ impl Bench {
         loop {
             let actor = self.actor.clone();
             let (task, at, stay) = (&claimed.task, at.clone(), stay.clone());
-            let told = match report.clone() {
+            let told = match report.cloned() {
                 Some(report) => self.claims.complete_and_stay(task, at, report, actor, stay).await,
                 None => {
                     let why = "its worker is shutting down".to_owned();

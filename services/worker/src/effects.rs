@@ -18,7 +18,6 @@ use standfast_engine::claims::{Claims, Renewed};
 use standfast_engine::effects::{
     DeclaredCheck, DeclaredEffect, EffectAsk, Intended, SEND_WINDOW, Told,
 };
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::directories::Directories;
@@ -41,7 +40,6 @@ pub(crate) struct Gate {
     pub actor: Principal,
     pub heart: Heart,
     /// What the heart has heard of the claim.
-    pub standing: watch::Receiver<Standing>,
     pub declared: DeclaredEffect,
     /// Runs the effect's check; none if it has none, or its handler is not here.
     pub checker: Option<Checker>,
@@ -134,7 +132,7 @@ impl Gate {
     /// Gives the end of an attempt of which a heartbeat has told that it is over: its claim may not
     /// have run out yet, and is no intent any more.
     fn heard(&self) -> Option<MaySend> {
-        let why = match *self.standing.borrow() {
+        let why = match self.heart.standing.get() {
             Standing::Held => return None,
             Standing::ToEnd => "told to end before it sent anything",
             Standing::Lost => "taken from its worker before it sent anything",

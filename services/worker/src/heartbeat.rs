@@ -1,6 +1,8 @@
-//! Keeps an attempt's claim alive, on a task of its own, tells what its handler says of its
-//! progress, and hears when the attempt is to end.
+//! Keeps an attempt's claim alive beside its course, tells what its handler says of its progress,
+//! and hears when the attempt is to end. Its handler runs elsewhere, so one that blocks its
+//! thread does not keep the heart from beating.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,16 +11,16 @@ use standfast_domain::time::Time;
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{Claims, News, Renewed};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::handlers::Pulse;
 
 /// What became of a claim while its attempt ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It is the worker's.
+    #[default]
     Held,
     /// The task is ending; the attempt is to end and to say so.
     ToEnd,
@@ -37,6 +39,21 @@ pub(crate) struct Heart {
     /// Told when there is news for the attempt: it does not wait for the next beat then.
     pub now: Arc<Notify>,
     pub held: HeldUntil,
+    pub standing: Shown,
+}
+
+/// Shows what the heart has heard of its claim.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shown(Arc<Mutex<Standing>>);
+
+impl Shown {
+    pub(crate) fn get(&self) -> Standing {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, standing: Standing) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    }
 }
 
 /// Until when a claim surely holds, on the local monotonic clock: before that, nobody takes the
@@ -73,40 +90,46 @@ impl HeldUntil {
 }
 
 impl Heart {
-    /// Renews again and again until dropped. A store that does not answer is asked again and
-    /// fences nobody; a refusal ends the attempt at once, for its step may run elsewhere.
-    pub(crate) fn start(
-        self,
+    /// Renews again and again while an attempt takes its course. A store that does not answer is
+    /// asked again and fences nobody; a refusal ends the attempt at once, for its step may run
+    /// elsewhere.
+    pub(crate) async fn beat_along<T>(
+        &self,
         interval: Duration,
-        cancel: CancellationToken,
-    ) -> (watch::Receiver<Standing>, AbortOnDropHandle<()>) {
-        let (standing, receiver) = watch::channel(Standing::Held);
-        let beat = tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    biased;
-                    () = self.now.notified() => {}
-                    () = tokio::time::sleep(interval) => {}
+        cancel: &CancellationToken,
+        mut course: Pin<&mut impl Future<Output = T>>,
+    ) -> T {
+        loop {
+            tokio::select! {
+                biased;
+                ended = course.as_mut() => return ended,
+                () = self.now.notified() => {}
+                () = tokio::time::sleep(interval) => {}
+            }
+            // Most attempts end before the first beat, so its future is not part of theirs.
+            let beat = Box::pin(self.beat());
+            let renewed = tokio::select! {
+                biased;
+                ended = course.as_mut() => return ended,
+                renewed = beat => renewed,
+            };
+            match renewed {
+                Ok(Renewed { stop: false, .. }) => {}
+                Ok(Renewed { stop: true, .. }) => {
+                    self.standing.set(Standing::ToEnd);
+                    cancel.cancel();
                 }
-                match self.beat().await {
-                    Ok(Renewed { stop: false, .. }) => {}
-                    Ok(Renewed { stop: true, .. }) => {
-                        let _ = standing.send(Standing::ToEnd); // the attempt may be over
-                        cancel.cancel();
-                    }
-                    Err(EngineError::Refused(_)) => {
-                        let _ = standing.send(Standing::Lost); // likewise
-                        cancel.cancel();
-                        return;
-                    }
-                    Err(EngineError::Store(error)) => {
-                        let step = &self.at.step;
-                        tracing::debug!(task = %self.task, %step, %error, "heartbeat not stored");
-                    }
+                Err(EngineError::Refused(_)) => {
+                    self.standing.set(Standing::Lost);
+                    cancel.cancel();
+                    return course.await;
+                }
+                Err(EngineError::Store(error)) => {
+                    let step = &self.at.step;
+                    tracing::debug!(task = %self.task, %step, %error, "heartbeat not stored");
                 }
             }
-        });
-        (receiver, AbortOnDropHandle::new(beat))
+        }
     }
 
     /// Tells what the handler said last, if that was not told: the next attempt may go on from

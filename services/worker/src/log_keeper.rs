@@ -1,6 +1,6 @@
 //! Stores an attempt's log while it grows, and once more, whole, when it ends.
 
-use std::sync::Arc;
+use std::pin::Pin;
 use std::time::Duration;
 
 use standfast_domain::ids::TaskId;
@@ -8,7 +8,7 @@ use standfast_domain::record::AttemptLog;
 use standfast_domain::view::Attempt;
 use standfast_engine::EngineError;
 use standfast_engine::claims::Claims;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::sync::watch;
 
 use crate::handlers::{LogSink, LogSnapshot};
 
@@ -17,28 +17,52 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Tries of the last write against heartbeats that come in between.
 const LAST_TRIES: u32 = 5;
 
-/// Stores the log every second while it grows, until dropped.
-pub(crate) fn start(
-    claims: Arc<Claims>,
-    task: TaskId,
-    at: Attempt,
-    log: LogSink,
-) -> AbortOnDropHandle<()> {
+/// Runs an attempt's handler and stores the log every second while it grows.
+pub(crate) async fn keep_along<T>(
+    claims: &Claims,
+    task: &TaskId,
+    at: &Attempt,
+    log: &LogSink,
+    mut running: Pin<&mut impl Future<Output = T>>,
+) -> T {
     let mut grown = log.watch();
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        while grown.changed().await.is_ok() {
-            tokio::time::sleep(INTERVAL).await;
-            grown.mark_unchanged();
-            let record = record(&log.snapshot(), None, false);
-            match claims.append_log(&task, &at, record).await {
-                Ok(_) => {}
-                Err(EngineError::Refused(_)) => return,
-                Err(EngineError::Store(error)) => {
-                    tracing::debug!(%task, step = %at.step, %error, "log not stored");
-                }
+    tokio::select! {
+        biased;
+        ended = running.as_mut() => return ended,
+        _ = grown.changed() => {}
+    }
+    // Short attempts say nothing, so what follows is not part of theirs.
+    let keeping = Box::pin(keep(claims, task, at, log, grown));
+    tokio::select! {
+        biased;
+        ended = running.as_mut() => ended,
+        () = keeping => running.await,
+    }
+}
+
+/// Stores a log that has grown, and does so again whenever it grows, until its claim is lost.
+async fn keep(
+    claims: &Claims,
+    task: &TaskId,
+    at: &Attempt,
+    log: &LogSink,
+    mut grown: watch::Receiver<u64>,
+) {
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        grown.mark_unchanged();
+        let record = record(&log.snapshot(), None, false);
+        match claims.append_log(task, at, record).await {
+            Ok(_) => {}
+            Err(EngineError::Refused(_)) => return,
+            Err(EngineError::Store(error)) => {
+                tracing::debug!(%task, step = %at.step, %error, "log not stored");
             }
         }
-    }))
+        if grown.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Stores the log of an attempt that has ended; a log that cannot be stored costs no result.

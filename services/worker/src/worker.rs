@@ -89,7 +89,7 @@ pub struct Worker {
     claims: Arc<Claims>,
     registry: Arc<Registry>,
     handlers: BuiltinHandlers,
-    names: BTreeSet<HandlerName>,
+    names: Arc<BTreeSet<HandlerName>>,
     gauges: Arc<Gauges>,
     /// Told when the worker takes from one queue more.
     subscribed: Notify,
@@ -127,6 +127,19 @@ struct StepMessage {
     attempt: u32,
 }
 
+/// A delivery that has arrived, and what it says.
+struct Arrived {
+    /// None if it cannot be read.
+    message: Option<StepMessage>,
+    delivery: Delivery,
+}
+
+impl Arrived {
+    fn new(delivery: Delivery) -> Self {
+        Self { message: serde_json::from_slice(&delivery.body).ok(), delivery }
+    }
+}
+
 /// What a delivery came to.
 enum Woken {
     /// Claimed, and when that was asked for, by the local clock.
@@ -143,7 +156,8 @@ impl Worker {
         registry: Arc<Registry>,
         handlers: BuiltinHandlers,
     ) -> Self {
-        let names = handlers.names().filter_map(|name| HandlerName::new(name).ok()).collect();
+        let names = handlers.names().filter_map(|name| HandlerName::new(name).ok());
+        let names = Arc::new(names.collect());
         let gauges = Arc::new(Gauges::default());
         let (subscribed, loaded) = (Notify::new(), Notify::new());
         let follows = false;
@@ -269,11 +283,11 @@ impl Worker {
     async fn take(
         &self,
         queue: &Queue,
-        delivery: Delivery,
+        Arrived { message, delivery }: Arrived,
         slot: OwnedSemaphorePermit,
         work: &Work,
     ) {
-        let Ok(message) = serde_json::from_slice::<StepMessage>(&delivery.body) else {
+        let Some(message) = message else {
             self.gauges.malformed.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(message_id = ?delivery.message_id, "step message cannot be read");
             delivery.acker.dead_letter().await;
@@ -285,18 +299,17 @@ impl Worker {
                 self.gauges.spent.add(reason);
                 delivery.acker.ack().await;
             }
-            Woken::ShuttingDown => self.give_back(queue, delivery).await,
+            Woken::ShuttingDown => self.give_back(queue, message, delivery).await,
             Woken::Attempt(claimed, asked) => {
                 let held = stay::Held { acker: delivery.acker, slot, listener };
-                self.stay(queue, (*claimed, asked), held, work).await;
+                self.stay(queue, (claimed, asked), held, work).await;
             }
         }
     }
 
     /// Sends a message that was not looked at to the queue again, so that another worker has it
     /// before this one has ended.
-    async fn give_back(&self, queue: &Queue, delivery: Delivery) {
-        let Ok(message) = serde_json::from_slice::<StepMessage>(&delivery.body) else { return };
+    async fn give_back(&self, queue: &Queue, message: StepMessage, delivery: Delivery) {
         let StepMessage { task, step, epoch, attempt } = message;
         let wake = Wake { queue: queue.clone(), task, step, epoch, attempt };
         if self.claims.engine().wake_again(&[wake]).await == [true] {
@@ -436,7 +449,7 @@ impl Work {
     /// comes first: a queue that only waits must not keep the room from the others.
     async fn consume(self: Arc<Self>, queue: Queue, mut supply: Supply) -> Subscriptions {
         let mut looks = tokio::time::interval(LOOK_EVERY);
-        let mut next: Option<Delivery> = None;
+        let mut next: Option<Arrived> = None;
         loop {
             tokio::select! {
                 biased;
@@ -446,33 +459,32 @@ impl Work {
                 }
                 () = self.shutdown.cancelled() => break,
                 delivery = supply.next(), if next.is_none() => match delivery {
-                    Some(delivery) if self.runs_here(&delivery) => self.drop_spent(delivery),
-                    Some(delivery) => next = Some(delivery),
+                    Some(delivery) => next = self.unless_here(Arrived::new(delivery)),
                     None => break,
                 },
                 slot = self.slots.clone().acquire_owned(), if next.is_some() => {
                     let slot = slot.expect("never closed");
-                    let Some(delivery) = next.take() else { continue };
-                    self.begin(&queue, delivery, slot);
+                    let Some(arrived) = next.take() else { continue };
+                    self.begin(&queue, arrived, slot);
                     supply.look(self.worker.gauges.ended_of(&queue)).await;
                 }
             }
         }
         let subscriptions = supply.cease().await;
-        if let Some(delivery) = next {
-            self.worker.give_back(&queue, delivery).await;
+        if let Some(Arrived { message: Some(message), delivery }) = next {
+            self.worker.give_back(&queue, message, delivery).await;
         }
         subscriptions
     }
 
     /// Lets a delivery's attempt run in its slot.
-    fn begin(self: &Arc<Self>, queue: &Queue, delivery: Delivery, slot: OwnedSemaphorePermit) {
+    fn begin(self: &Arc<Self>, queue: &Queue, arrived: Arrived, slot: OwnedSemaphorePermit) {
         if self.slots.available_permits() == 0 {
             self.worker.loaded.notify_one();
         }
         let (work, queue) = (self.clone(), queue.clone());
         self.running.spawn(async move {
-            work.worker.take(&queue, delivery, slot, &work).await;
+            work.worker.take(&queue, arrived, slot, &work).await;
             if work.slots.available_permits() == 1 {
                 work.worker.loaded.notify_one();
             }
@@ -483,19 +495,18 @@ impl Work {
         self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True for a message whose attempt runs in this worker: its channel was lost, or the broker
-    /// had enough of waiting for the acknowledgement. It must not wait for room, because that
-    /// room may be the attempt's own, and the broker would lose patience once more.
-    fn runs_here(&self, delivery: &Delivery) -> bool {
-        let here = self.here();
-        !here.is_empty()
-            && serde_json::from_slice::<StepMessage>(&delivery.body)
-                .is_ok_and(|message| here.contains(&message))
-    }
-
-    fn drop_spent(&self, delivery: Delivery) {
+    /// Acks a message whose attempt runs in this worker, and gives any other: its channel was
+    /// lost, or the broker had enough of waiting for the acknowledgement. It must not wait for
+    /// room, because that room may be the attempt's own, and the broker would lose patience once
+    /// more.
+    fn unless_here(&self, arrived: Arrived) -> Option<Arrived> {
+        let here = |message: &StepMessage| self.here().contains(message);
+        if !arrived.message.as_ref().is_some_and(here) {
+            return Some(arrived);
+        }
         self.worker.gauges.spent.add("runs_here");
-        self.running.spawn(async move { delivery.acker.ack().await });
+        self.running.spawn(async move { arrived.delivery.acker.ack().await });
+        None
     }
 }
 

@@ -185,35 +185,34 @@ fn less(count: &mut u32) {
     *count = count.saturating_sub(1);
 }
 
-/// Takes a step out of the counts that its status stands in.
-fn leave(view: &mut View, step: &StepId) -> Result<(), Halt> {
-    let state = view.step(step)?;
-    view.edit_header(|header| match &state.status {
-        Status::Ready { .. } | Status::Retrying { .. } => less(&mut header.active),
+/// Gives the count of a header that a step of this status stands in.
+fn place(status: &Status) -> Option<fn(&mut Header) -> &mut u32> {
+    match status {
+        Status::Ready { .. } | Status::Retrying { .. } => Some(|header| &mut header.active),
         Status::Held { hold } => match hold.reason.class() {
-            HoldClass::Waiting => less(&mut header.waiting),
-            HoldClass::Blocked => less(&mut header.blocked),
+            HoldClass::Waiting => Some(|header| &mut header.waiting),
+            HoldClass::Blocked => Some(|header| &mut header.blocked),
         },
-        Status::Succeeded { .. } => less(&mut header.succeeded),
-        Status::Failed { .. } => less(&mut header.failed),
-        Status::Skipped { .. } => less(&mut header.skipped),
-        Status::Pending => {}
-    })
+        Status::Succeeded { .. } => Some(|header| &mut header.succeeded),
+        Status::Failed { .. } => Some(|header| &mut header.failed),
+        Status::Skipped { .. } => Some(|header| &mut header.skipped),
+        Status::Pending => None,
+    }
 }
 
-/// Sets a step's status and puts the step into the counts that it stands in.
+/// Takes a step out of the count that its status stands in.
+fn leave(view: &mut View, step: &StepId) -> Result<(), Halt> {
+    match place(&view.step(step)?.status) {
+        Some(place) => view.edit_header(|header| less(place(header))),
+        None => Ok(()),
+    }
+}
+
+/// Sets a step's status and puts the step into the count that it stands in.
 fn enter(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
-    view.edit_header(|header| match &status {
-        Status::Ready { .. } | Status::Retrying { .. } => header.active += 1,
-        Status::Held { hold } => match hold.reason.class() {
-            HoldClass::Waiting => header.waiting += 1,
-            HoldClass::Blocked => header.blocked += 1,
-        },
-        Status::Succeeded { .. } => header.succeeded += 1,
-        Status::Failed { .. } => header.failed += 1,
-        Status::Skipped { .. } => header.skipped += 1,
-        Status::Pending => {}
-    })?;
+    if let Some(place) = place(&status) {
+        view.edit_header(|header| *place(header) += 1)?;
+    }
     view.edit_step(step, |state| {
         state.status = status;
         if state.is_settled() {
@@ -374,9 +373,10 @@ fn settle(view: &mut View, step: &StepId, status: Status) -> Result<(), Halt> {
 
 /// Tells a settled step's dependents; gives the step that added it, if that may be next.
 fn tell(view: &mut View, step: &StepId) -> Result<Option<StepId>, Halt> {
-    let definition = view.definition(step)?.clone();
-    tell_each(view, step, 0, &definition.dependents)?;
-    if definition.dependents_chunks > 0 {
+    let definition = view.definition(step)?;
+    let (dependents, chunks) = (definition.dependents.clone(), definition.dependents_chunks);
+    tell_each(view, step, 0, &dependents)?;
+    if chunks > 0 {
         view.edit_step(step, |state| state.telling = Some(0))?;
         view.todo.push_back(Todo::Tell(step.clone()));
         return Ok(None);
@@ -428,6 +428,7 @@ fn tell_each(
 ) -> Result<(), Halt> {
     view.need(dependents.iter().map(|dependent| Key::Step(dependent.step.clone())))?;
     let state = view.step(step)?;
+    let (round, told_lists) = (state.round, state.told_lists);
     let skipped = matches!(
         state.status,
         Status::Skipped { reason: SkipReason::Condition | SkipReason::Need, .. }
@@ -438,7 +439,7 @@ fn tell_each(
             Some(Record::Step(waiting)) => waiting.clone(),
             _ => StepState::pending(dependent.needs),
         };
-        let again = state.told_lists > list && waiting.round != state.round;
+        let again = told_lists > list && waiting.round != round;
         if again || waiting.remaining == 0 {
             continue;
         }
@@ -522,7 +523,7 @@ fn steps_repeated(
 
 /// Makes a step pending again, in a new round.
 fn reopen(view: &mut View, step: &StepId, round: u32, remaining: u32) -> Result<(), Halt> {
-    let before = view.step(step)?;
+    let before = view.step(step)?.into_owned();
     let settled = before.is_settled();
     let after_stop = settled && view.gate()?.stop.is_some();
     leave(view, step)?;

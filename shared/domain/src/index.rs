@@ -3,8 +3,6 @@
 //!
 //! Entries are hints. Whoever reads one looks at the record before acting.
 
-use std::collections::BTreeSet;
-
 use crate::decide::TimerKind;
 use crate::evolve::header_todo;
 use crate::hold::{Hold, HoldReason};
@@ -163,8 +161,8 @@ fn held(task: &TaskId, step: Option<&StepId>, hold: &Hold) -> Entry {
 
 /// Gives all entries that a record stands for. A step with a claim stands in no ready index;
 /// the claim's own change takes care of that (see [`crate::stage`]).
-pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
-    let mut entries = BTreeSet::new();
+pub fn entries(task: &TaskId, key: &Key, record: &Record) -> Vec<Entry> {
+    let mut entries = Vec::new();
     match record {
         Record::Header(header) => header_entries(task, header, &mut entries),
         Record::Meta(meta) => meta_entries(task, meta, &mut entries),
@@ -176,10 +174,10 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
         }
         Record::Claim(claim) => {
             if let Key::Claim(step) = key {
-                entries.insert((CLAIMS.to_owned(), step_member(task, Some(step))));
+                entries.push((CLAIMS.to_owned(), step_member(task, Some(step))));
                 let (due, kind) = (claim.expires_at, TimerKind::Claim);
                 let expiry = TimerEntry { due, task: task.clone(), step: Some(step.clone()), kind };
-                entries.insert((EXPIRIES.to_owned(), expiry.member()));
+                entries.push((EXPIRIES.to_owned(), expiry.member()));
             }
         }
         Record::Value(value) if *key == Key::Ahead => {
@@ -188,7 +186,7 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
         }
         Record::Outgoing(outgoing) => {
             if let Key::Outgoing(id) = key {
-                entries.insert((OUTBOX.to_owned(), outbox_member(outgoing.at, task, id)));
+                entries.push((OUTBOX.to_owned(), outbox_member(outgoing.at, task, id)));
             }
         }
         Record::Gate(gate) => entries.extend(gate.holds.iter().map(|hold| held(task, None, hold))),
@@ -206,25 +204,48 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> BTreeSet<Entry> {
     entries
 }
 
+/// True if two states of a record stand for the same entries, as far as that shows without
+/// writing them: a header changes with each event, its entries seldom.
+pub(crate) fn stand_alike(before: Option<&Record>, now: Option<&Record>) -> bool {
+    let (Some(Record::Header(before)), Some(Record::Header(now))) = (before, now) else {
+        return false;
+    };
+    before.state == now.state
+        && before.created_at == now.created_at
+        && before.remove_at == now.remove_at
+        && strikes(before) == strikes(now)
+        && calls(before) == calls(now)
+}
+
 fn timer(
     task: &TaskId,
     step: Option<StepId>,
     kind: TimerKind,
     due: Time,
-    entries: &mut BTreeSet<Entry>,
+    entries: &mut Vec<Entry>,
 ) {
     let entry = TimerEntry { due, task: task.clone(), step, kind };
-    entries.insert((TIMERS.to_owned(), entry.member()));
+    entries.push((TIMERS.to_owned(), entry.member()));
 }
 
-fn header_entries(task: &TaskId, header: &Header, entries: &mut BTreeSet<Entry>) {
-    let state = format!("state:{}", header.state);
-    entries.insert((state, task_member(header.created_at, task)));
+/// True if a header calls for a follow-up.
+fn calls(header: &Header) -> bool {
     let ended = matches!(header.phase, Phase::Ended { .. });
-    if header_todo(header).is_some() || (ended && header.uncleared) {
-        entries.insert((WORK.to_owned(), step_member(task, None)));
+    header_todo(header).is_some() || (ended && header.uncleared)
+}
+
+/// Says when a task's deadline strikes, if it does.
+fn strikes(header: &Header) -> Option<Time> {
+    header.deadline_at.filter(|_| !header.paused)
+}
+
+fn header_entries(task: &TaskId, header: &Header, entries: &mut Vec<Entry>) {
+    let state = format!("state:{}", header.state);
+    entries.push((state, task_member(header.created_at, task)));
+    if calls(header) {
+        entries.push((WORK.to_owned(), step_member(task, None)));
     }
-    if let Some(due) = header.deadline_at.filter(|_| !header.paused) {
+    if let Some(due) = strikes(header) {
         timer(task, None, TimerKind::Deadline, due, entries);
     }
     if let Some(due) = header.remove_at {
@@ -232,24 +253,24 @@ fn header_entries(task: &TaskId, header: &Header, entries: &mut BTreeSet<Entry>)
     }
 }
 
-fn meta_entries(task: &TaskId, meta: &Meta, entries: &mut BTreeSet<Entry>) {
+fn meta_entries(task: &TaskId, meta: &Meta, entries: &mut Vec<Entry>) {
     let member = task_member(meta.created_at, task);
-    entries.insert((TASKS.to_owned(), member.clone()));
-    entries.insert((format!("kind:{}", meta.kind), member.clone()));
+    entries.push((TASKS.to_owned(), member.clone()));
+    entries.push((format!("kind:{}", meta.kind), member.clone()));
     for named in meta.operators.iter().chain(&meta.approvers).chain(&meta.viewers) {
-        entries.insert((sees_index(named), member.clone()));
+        entries.push((sees_index(named), member.clone()));
     }
     for (name, value) in &meta.labels {
-        entries.insert((format!("label:{name}={value}"), member.clone()));
+        entries.push((format!("label:{name}={value}"), member.clone()));
     }
 }
 
 /// A task's owner finds it under its own name; so does who submitted it and owns it no more.
-fn owner_entries(task: &TaskId, owner: &Owner, entries: &mut BTreeSet<Entry>) {
+fn owner_entries(task: &TaskId, owner: &Owner, entries: &mut Vec<Entry>) {
     let member = task_member(owner.created_at, task);
-    entries.insert((owner_index(&owner.owner), member.clone()));
+    entries.push((owner_index(&owner.owner), member.clone()));
     if owner.submitted_by != owner.owner {
-        entries.insert((sees_index(&owner.submitted_by), member));
+        entries.push((sees_index(&owner.submitted_by), member));
     }
 }
 
@@ -265,20 +286,20 @@ pub(crate) fn startable_entries(task: &TaskId, step: &StepId, state: &StepState)
     entries
 }
 
-fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut BTreeSet<Entry>) {
+fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut Vec<Entry>) {
     let own = Some(step.clone());
     entries.extend(startable_entries(task, step, state));
     match &state.status {
         Status::Ready { .. } => {}
         Status::Retrying { at } => timer(task, own.clone(), TimerKind::Retry, *at, entries),
         Status::Held { hold } => {
-            entries.insert(held(task, Some(step), hold));
+            entries.push(held(task, Some(step), hold));
             if let Some(due) = hold.due.max(state.look_at.filter(|_| hold.due.is_some())) {
                 timer(task, own.clone(), TimerKind::Hold, due, entries);
             }
         }
         Status::Pending if state.remaining == 0 => {
-            entries.insert((WORK.to_owned(), step_member(task, Some(step))));
+            entries.push((WORK.to_owned(), step_member(task, Some(step))));
         }
         Status::Pending
         | Status::Succeeded { .. }
@@ -286,7 +307,7 @@ fn step_entries(task: &TaskId, step: &StepId, state: &StepState, entries: &mut B
         | Status::Skipped { .. } => {}
     }
     if state.telling.is_some() {
-        entries.insert((WORK.to_owned(), step_member(task, Some(step))));
+        entries.push((WORK.to_owned(), step_member(task, Some(step))));
     }
     if let Some(give_up_at) = state.give_up_at
         && matches!(state.status, Status::Ready { .. } | Status::Retrying { .. })

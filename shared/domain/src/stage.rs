@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::commit::{Commit, CommitId, Guard, IndexChange, Scope};
 use crate::event::{Change, Event, encode_event};
 use crate::ids::{Queue, StepId, TaskId};
-use crate::index::{Entry, entries, startable_entries};
+use crate::index::{Entry, entries, stand_alike, startable_entries};
 use crate::record::{Key, Outgoing, Phase, Record, Status, StepState};
 use crate::refusal::Halt;
 use crate::view::View;
@@ -69,20 +69,20 @@ impl Staged {
     }
 }
 
-/// Stages the changes of a view. `events` are those that brought them about, in order;
-/// `returns` names records that the next command will want. Gives `None` if nothing changed.
+/// Stages the changes of a view. `events` are those that brought them about, in order, and get
+/// their numbers in the log; `returns` names records that the next command will want. Gives `None` if nothing changed.
 pub fn stage(
     view: &mut View,
-    events: &[Event],
+    events: &mut [Event],
     id: CommitId,
     returns: &[Key],
 ) -> Result<Option<Staged>, Halt> {
     if view.changes_len() == 0 {
         return Ok(None);
     }
-    let logged: Vec<&Event> = events.iter().filter(|event| event.change.is_logged()).collect();
-    let guards = guards(view, events, !logged.is_empty());
-    let (first_event, encoded) = append(view, &logged, id)?;
+    let logged = events.iter().any(|event| event.change.is_logged());
+    let guards = guards(view, events, logged);
+    let (first_event, encoded) = if logged { append(view, events, id)? } else { (0, Vec::new()) };
     let commit = Commit {
         id,
         scope: Scope::Task(view.task().clone()),
@@ -182,17 +182,19 @@ fn live_claims(view: &View) -> impl Iterator<Item = Key> {
         .cloned()
 }
 
-/// Advances the log's envelope over the events and encodes them.
-fn append(view: &mut View, logged: &[&Event], id: CommitId) -> Result<(u64, Vec<Vec<u8>>), Halt> {
-    if logged.is_empty() {
-        return Ok((0, Vec::new()));
-    }
+/// Advances the log's envelope over the events that are logged, numbers and encodes them.
+fn append(
+    view: &mut View,
+    events: &mut [Event],
+    id: CommitId,
+) -> Result<(u64, Vec<Vec<u8>>), Halt> {
     let first = view.header()?.next_event;
     let mut hash = view.header()?.hash.clone();
-    let mut encoded = Vec::with_capacity(logged.len());
+    let mut encoded = Vec::with_capacity(events.len());
+    let logged = events.iter_mut().filter(|event| event.change.is_logged());
     for (sequence, event) in (first..).zip(logged) {
-        let numbered = Event { sequence, ..(*event).clone() };
-        let (bytes, next) = encode_event(&numbered, id, &hash);
+        event.sequence = sequence;
+        let (bytes, next) = encode_event(event, id, &hash);
         encoded.push(bytes);
         hash = next;
     }
@@ -213,13 +215,15 @@ fn writes(view: &View) -> Vec<(String, Option<Vec<u8>>)> {
 
 fn index_changes(view: &View) -> Vec<IndexChange> {
     let task = view.task();
-    let mut removed: BTreeSet<Entry> = BTreeSet::new();
-    let mut added: BTreeSet<Entry> = BTreeSet::new();
+    let (mut removed, mut added) = (Vec::new(), Vec::new());
     for (key, before, now) in view.changes() {
+        if stand_alike(before, now) {
+            continue;
+        }
         let old = before.map(|record| entries(task, key, record)).unwrap_or_default();
         let new = now.map(|record| entries(task, key, record)).unwrap_or_default();
-        removed.extend(old.difference(&new).cloned());
-        added.extend(new.difference(&old).cloned());
+        removed.extend(old.iter().filter(|entry| !new.contains(entry)).cloned());
+        added.extend(new.into_iter().filter(|entry| !old.contains(entry)));
     }
     for (key, before, now) in view.changes() {
         let Key::Claim(step) = key else { continue };
@@ -227,23 +231,25 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
         for entry in startable_entries(task, step, &state) {
             match (before, now) {
                 (None, Some(_)) => {
-                    added.remove(&entry);
-                    removed.insert(entry);
+                    added.retain(|other| *other != entry);
+                    removed.push(entry);
                 }
-                (Some(_), Some(_)) => {
-                    added.remove(&entry);
-                }
+                (Some(_), Some(_)) => added.retain(|other| *other != entry),
                 // Ready again in the very millisecond: the step's own difference has no entry
                 // then.
                 (Some(_), None) if may_start(view) => {
-                    added.insert(entry);
+                    added.push(entry);
                 }
                 (Some(_) | None, None) => {}
             }
         }
     }
     let change = |add| move |(index, member): Entry| IndexChange { index, member, add };
-    let removed: Vec<Entry> = removed.into_iter().filter(|entry| !added.contains(entry)).collect();
+    removed.retain(|entry| !added.contains(entry));
+    for entries in [&mut removed, &mut added] {
+        entries.sort();
+        entries.dedup();
+    }
     removed.into_iter().map(change(false)).chain(added.into_iter().map(change(true))).collect()
 }
 

@@ -1,6 +1,7 @@
 //! What is known of one task at one header version: records that were loaded (missing means
 //! unknown, `None` means absent), changed in place while a batch of commands is decided.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -14,10 +15,13 @@ use crate::record::{
 use crate::refusal::{Halt, Refusal};
 
 /// One known record.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 struct Slot {
     record: Option<Arc<Record>>,
     version: Option<CommitId>,
+    /// The savepoint after which it was last changed: what stood here before is noted then, and
+    /// further changes need not note it again.
+    noted: u64,
 }
 
 /// What must follow a change, in the same commit if it has room, else found by an index.
@@ -49,6 +53,8 @@ pub struct View {
     changed: BTreeMap<Key, Option<Arc<Record>>>,
     /// What stood there before each change; `None`: nothing was known.
     undo: Vec<(Key, Option<Slot>)>,
+    /// Rises with each savepoint and each commit.
+    savepoints: u64,
     /// True while the header is known to be absent: then everything unknown is absent too.
     unborn: bool,
     /// True from a birth that this view has seen on, as long as it sees all that follows: then
@@ -66,6 +72,7 @@ impl View {
             slots: BTreeMap::new(),
             changed: BTreeMap::new(),
             undo: Vec::new(),
+            savepoints: 1,
             unborn: false,
             whole: false,
             todo: VecDeque::new(),
@@ -82,7 +89,7 @@ impl View {
         if key == Key::Header {
             self.unborn = record.is_none();
         }
-        self.slots.insert(key, Slot { record: record.map(Arc::new), version });
+        self.slots.insert(key, Slot { record: record.map(Arc::new), version, noted: 0 });
     }
 
     /// Takes in that a record is absent, and nothing more: unlike [`View::load`], an absent
@@ -198,10 +205,10 @@ impl View {
     }
 
     /// Gives a step's state; absent means pending with all needs left.
-    pub fn step(&self, step: &StepId) -> Result<StepState, Halt> {
+    pub fn step(&self, step: &StepId) -> Result<Cow<'_, StepState>, Halt> {
         match self.get(&Key::Step(step.clone()))? {
-            Some(Record::Step(state)) => Ok(state.clone()),
-            _ => Ok(StepState::pending(self.definition(step)?.needs_count)),
+            Some(Record::Step(state)) => Ok(Cow::Borrowed(state)),
+            _ => Ok(Cow::Owned(StepState::pending(self.definition(step)?.needs_count))),
         }
     }
 
@@ -269,7 +276,7 @@ impl View {
 
     /// The one fence test: gives header and step if `attempt` of `step` in `epoch` is still
     /// the one that `worker` may end.
-    pub fn attempt(&self, at: &Attempt) -> Result<(&Header, StepState), Halt> {
+    pub fn attempt(&self, at: &Attempt) -> Result<(&Header, Cow<'_, StepState>), Halt> {
         let claim_key = Key::Claim(at.step.clone());
         self.need([Key::Header, Key::Gate, Key::Step(at.step.clone()), claim_key])?;
         self.need([Key::Definition(at.step.clone())])?;
@@ -286,6 +293,7 @@ impl View {
 
     /// Marks a point to go back to if a command fails half-way.
     pub fn savepoint(&mut self) -> Savepoint {
+        self.savepoints += 1;
         Savepoint { undo: self.undo.len() }
     }
 
@@ -326,17 +334,26 @@ impl View {
 
     fn set(&mut self, key: Key, record: Option<Record>) {
         let record = record.map(Arc::new);
+        let noted = self.savepoints;
         let before = match self.slots.get_mut(&key) {
-            Some(slot) => {
-                let before = slot.clone();
+            Some(slot) if slot.noted == noted => {
                 slot.record = record;
-                Some(before)
+                return;
+            }
+            Some(slot) => {
+                let version = slot.version;
+                Some(std::mem::replace(slot, Slot { record, version, noted }))
             }
             None => {
-                self.slots.insert(key.clone(), Slot { record, version: None });
+                self.slots.insert(key.clone(), Slot { record, version: None, noted });
                 None
             }
         };
+        self.note(key, before);
+    }
+
+    /// Notes what stood under a key before it was first changed after a savepoint.
+    fn note(&mut self, key: Key, before: Option<Slot>) {
         if !self.changed.contains_key(&key) {
             let record = before.as_ref().and_then(|slot| slot.record.clone());
             self.changed.insert(key.clone(), record);
@@ -344,11 +361,24 @@ impl View {
         self.undo.push((key, before));
     }
 
+    /// Gives a record that is there, to be changed in place.
+    fn record_mut(&mut self, key: Key) -> Option<&mut Record> {
+        let slot = self.slots.get_mut(&key).filter(|slot| slot.record.is_some())?;
+        if slot.noted != self.savepoints {
+            let before = slot.clone();
+            slot.noted = self.savepoints;
+            self.note(key.clone(), Some(before));
+        }
+        self.slots.get_mut(&key)?.record.as_mut().map(Arc::make_mut)
+    }
+
     /// Changes the header in place.
     pub fn edit_header(&mut self, edit: impl FnOnce(&mut Header)) -> Result<(), Halt> {
-        let mut header = self.header()?.clone();
-        edit(&mut header);
-        self.put(Key::Header, Some(Record::Header(header)))
+        self.header()?;
+        if let Some(Record::Header(header)) = self.record_mut(Key::Header) {
+            edit(header);
+        }
+        Ok(())
     }
 
     /// Changes the gate in place.
@@ -364,7 +394,11 @@ impl View {
         step: &StepId,
         edit: impl FnOnce(&mut StepState),
     ) -> Result<(), Halt> {
-        let mut state = self.step(step)?;
+        if let Some(Record::Step(state)) = self.record_mut(Key::Step(step.clone())) {
+            edit(state);
+            return Ok(());
+        }
+        let mut state = self.step(step)?.into_owned();
         edit(&mut state);
         self.put(Key::Step(step.clone()), Some(Record::Step(state)))
     }
@@ -394,6 +428,7 @@ impl View {
         self.whole |= self.unborn && self.slots.contains_key(&Key::Header);
         self.unborn = false;
         self.undo.clear();
+        self.savepoints += 1;
         self.todo.clear();
     }
 

@@ -2,6 +2,7 @@
 //! missing is named, loaded by the lane, and the batch is decided anew.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use standfast_domain::commit::CommitId;
 use standfast_domain::decide::{Command, Decision, Given, decide, hint, written_at_birth};
@@ -44,7 +45,7 @@ pub struct Stay {
     /// How long the claim lasts unless renewed.
     pub length: Span,
     /// The handlers that the worker has.
-    pub handlers: BTreeSet<HandlerName>,
+    pub handlers: Arc<BTreeSet<HandlerName>>,
 }
 
 impl Stay {
@@ -185,7 +186,7 @@ fn run(
     let done = acted.iter().zip(batch).enumerate().filter(|(_, (acted, _))| **acted);
     let stays = done.filter_map(|(place, (_, asked))| Some((place, asked.stay?)));
     let stayed = stay(view, stays, now, &mut events)?;
-    let staged = stage(view, &events, id, &[])?;
+    let staged = stage(view, &mut events, id, &[])?;
     let released = |event: &Event| matches!(event.change, Change::TaskReleased { .. });
     let released = events.iter().any(released);
     Ok(Decided { results, acted, stayed, staged, left, released })

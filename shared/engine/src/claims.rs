@@ -51,7 +51,7 @@ pub struct ClaimAsk {
     /// How long the claim lasts unless renewed.
     pub length: Span,
     /// The handlers that the worker has; `None`: not to be checked.
-    pub handlers: Option<BTreeSet<HandlerName>>,
+    pub handlers: Option<Arc<BTreeSet<HandlerName>>>,
 }
 
 /// An attempt that was given to a worker, with all it needs.

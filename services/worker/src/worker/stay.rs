@@ -24,7 +24,7 @@ pub(super) struct Held<'w> {
 
 /// An attempt that begins: when it was asked for, and what makes its heart beat at once.
 struct Running {
-    claimed: Claimed,
+    claimed: Box<Claimed>,
     asked: Duration,
     news: Arc<Notify>,
 }
@@ -41,7 +41,7 @@ impl Worker {
     pub(super) async fn stay<'w>(
         &self,
         queue: &Queue,
-        (claimed, asked): (Claimed, Duration),
+        (claimed, asked): (Box<Claimed>, Duration),
         Held { acker, slot, listener }: Held<'w>,
         work: &'w Work,
     ) {
@@ -62,7 +62,7 @@ impl Worker {
                 let ended = self.attempt(queue, running, stay, work).await;
                 next = ended.next.map(|claimed| {
                     ahead.settle(&claimed.step, claimed.attempt);
-                    (*claimed, began, ahead)
+                    (claimed, began, ahead)
                 });
                 ended.told
             };

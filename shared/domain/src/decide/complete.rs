@@ -84,7 +84,7 @@ fn was_taken(view: &View, at: &Attempt, outcome: &Outcome) -> Result<bool, Halt>
     view.need([Key::Header, Key::Step(at.step.clone()), Key::Definition(at.step.clone())])?;
     let state = view.step(&at.step)?;
     let settled = matches!(state.status, Status::Succeeded { .. }) && state.attempt == at.attempt;
-    let failed = state.failure.filter(|failure| failure.attempt == at.attempt);
+    let failed = state.failure.as_ref().filter(|failure| failure.attempt == at.attempt);
     Ok(match outcome {
         Outcome::Succeeded(_) => {
             settled

@@ -44,7 +44,7 @@ pub(super) fn uncharged(
         return Ok(changes);
     }
     let state = view.step(step)?;
-    let next = StepState { attempt: state.attempt + 1, ..state };
+    let next = StepState { attempt: state.attempt + 1, ..state.into_owned() };
     let (definition, step) = (view.definition(step)?, step.clone());
     let asked = failure.retry_after.map(|span| given.now.after(span));
     let not_before = after.not_before.max(asked).filter(|due| *due > given.now);
@@ -174,7 +174,8 @@ pub(super) fn after_failure(
         changes.push(Change::StepHeld { step, hold });
         return Ok(Decision { changes, payloads });
     }
-    let after = StepState { attempt: state.attempt + 1, charged: state.charged + 1, ..state };
+    let after =
+        StepState { attempt: state.attempt + 1, charged: state.charged + 1, ..state.into_owned() };
     let counted = awake(&after, &view.gate()?, given.now);
     if let Some(at) = retry::next(view.task(), definition, &counted, failure, given.now) {
         let at = aftermath.not_before.map_or(at, |not_before| at.max(not_before));

@@ -21,6 +21,7 @@ mod undo;
 mod verify;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -81,7 +82,7 @@ pub enum Command {
         /// How long the claim lasts unless renewed.
         length: Span,
         /// The handlers that the worker has; `None`: not to be checked.
-        handlers: Option<BTreeSet<HandlerName>>,
+        handlers: Option<Arc<BTreeSet<HandlerName>>>,
     },
     /// Keep a claim alive.
     RenewClaim {
@@ -307,7 +308,7 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
         Command::Verify { fault } => verify::decide(view, fault.as_deref(), given),
         Command::Advance { claimed } => advance::decide(view, claimed, given),
         Command::ClaimStep { step, attempt, worker, length, handlers } => {
-            let handlers = handlers.as_ref();
+            let handlers = handlers.as_deref();
             let ask = claim::Ask { step, attempt: *attempt, worker, length: *length, handlers };
             claim::claim(view, &ask, given)
         }

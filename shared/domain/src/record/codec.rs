@@ -1,5 +1,7 @@
 //! Records as bytes: the format's number, a space, and JSON.
 
+use std::io::Write;
+
 use serde_json::Value;
 
 use super::{
@@ -8,6 +10,9 @@ use super::{
 };
 use crate::ids::StepId;
 use crate::outcome::Artifact;
+
+/// Room that most encoded records fit into.
+const ENCODED_BYTES: usize = 384;
 
 /// A record of any kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,7 +77,8 @@ pub enum DecodeError {
 impl Record {
     /// Encodes as the format's number, a space, and JSON.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = format!("{FORMAT} ").into_bytes();
+        let mut bytes = Vec::with_capacity(ENCODED_BYTES);
+        write!(bytes, "{FORMAT} ").expect("memory takes all");
         let out = &mut bytes;
         let done = match self {
             Self::Header(record) => serde_json::to_writer(out, record),

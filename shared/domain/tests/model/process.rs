@@ -120,7 +120,7 @@ impl Setting {
                 act(state, view, &command, &mut events)?;
             }
         }
-        let staged = stage(view, &events, state.next_commit(), &[])?;
+        let staged = stage(view, &mut events, state.next_commit(), &[])?;
         Ok(Decided { said, staged, events })
     }
 

@@ -19,12 +19,13 @@ impl Claims {
         mut view: View,
     ) -> Result<Claimed, EngineError> {
         let state = view.step(&ask.step).map_err(broken)?;
+        let (round, resolved) = (state.round, state.resolved);
         let definition = view.definition(&ask.step).map_err(broken)?.clone();
-        let more = self.more_keys(&definition, state.round, state.resolved);
+        let more = self.more_keys(&definition, round, resolved);
         self.complete_view(&mut view, more).await?;
         let inputs = self.inputs(&mut view, &definition).await?;
         let mut claimed = claimed(&view, ask, &definition, inputs).map_err(broken)?;
-        claimed.effect = self.declared_effect(&ask.task, &definition, state.round).await?;
+        claimed.effect = self.declared_effect(&ask.task, &definition, round).await?;
         Ok(claimed)
     }
 

@@ -190,7 +190,7 @@ impl World {
                 self.act(view, &command, &mut events)?;
             }
         }
-        let staged = stage(view, &events, id, &[])?;
+        let staged = stage(view, &mut events, id, &[])?;
         Ok(Decided { said, staged, events })
     }
 
