@@ -91,6 +91,9 @@ pub struct Told {
 /// A change, and for how long who commits it is cut off.
 type CutsOff = (fn(&Change) -> bool, Duration);
 
+/// Says of a commit whether it fails.
+type Fails = fn(&Commit) -> bool;
+
 /// The world.
 pub struct World {
     pub trace: Arc<Trace>,
@@ -110,7 +113,7 @@ pub struct World {
     /// Which change cuts off the process that commits it, before it hears so, and for how long.
     pub cuts_off: Mutex<Option<CutsOff>>,
     /// Which commits fail, as if the store were away for that moment.
-    pub fails: Mutex<Option<fn(&Commit) -> bool>>,
+    pub fails: Mutex<Option<Fails>>,
     /// What stops were to do, looked at in the very commits that brought them.
     pub stops: Mutex<Stops>,
     /// Where the api is, while one runs.
