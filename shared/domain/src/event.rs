@@ -355,6 +355,9 @@ pub enum Change {
         reason: Option<String>,
         /// The mode from now on.
         mode: StopMode,
+        /// Digest of the stop plan that it was asked for by.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        plan_sha256: Option<String>,
     },
     /// The task is failing: nothing more of its plan starts.
     TaskFailing {
