@@ -38,5 +38,5 @@ pub(super) fn decide(
     let message = truncate(&format!("stopped by {}{why}", given.actor), MESSAGE_BYTES_MAX);
     let failure = Failure::new(FailureClass::Cancelled, message);
     let changes = end_attempt::uncharged(view, step, claim, &failure, given)?;
-    Ok(end_attempt::taken(changes).into())
+    Ok(end_attempt::taken(view, changes)?.into())
 }

@@ -244,7 +244,7 @@ fn a_stronger_stop_as_planned_sees_what_has_happened_since_the_weaker_one() {
     let basis = made_on(&mut world);
     assert_eq!(basis.digest, before.digest, "what a halt does is the same");
     let at = world.attempt_of("b");
-    assert_eq!(world.complete(0, at, success(Vec::new())), Ok(true));
+    assert_eq!(world.complete(0, at, failure(FailureClass::Cancelled)), Ok(true));
     assert_eq!(world.run(1, stop_by(&basis)), Err(Refusal::PlanMoved));
     let basis = made_on(&mut world);
     assert_eq!(world.run(1, stop_by(&basis)), Ok(true));
