@@ -8,8 +8,10 @@ use lapin::options::{BasicGetOptions, BasicPublishOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use serde_json::{Value, json};
+use standfast_domain::ceiling::Ceiling;
+use standfast_domain::ids::Principal;
 use standfast_engine::submission::RETENTION_DEFAULT;
-use standfast_engine::tokens::Tokens;
+use standfast_engine::tokens::{Grant, Role, Tokens};
 use standfast_protocol::amqp::PROBLEM_HEADER;
 use standfast_scheduler::Intake;
 use standfast_tests::embedded::World;
@@ -41,7 +43,7 @@ impl Rig {
             registry: world.registry.clone(),
             handlers: Arc::new(world.handlers.clone()),
             retention: RETENTION_DEFAULT,
-            granted_users_only: false,
+            ungranted: Some(Arc::new(Ceiling::of_ungranted_users())),
             gauges: Arc::default(),
         };
         tokio::spawn(intake.run(shutdown.clone()));
@@ -178,5 +180,39 @@ async fn a_plan_with_thousands_of_faults_is_rejected_once_like_any_other() {
     rig.publish(&self::body(), rig.properties().with_message_id("good".into())).await;
     let next = tokio::time::timeout(Duration::from_secs(30), rig.reply()).await.unwrap();
     assert_eq!(next.1["created"], true);
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_a_grant_publishes_within_a_ceiling_and_one_with_a_grant_within_its_own() {
+    let rig = Rig::start().await;
+    let mut plan = plan(vec![step("a", &[], "true")]);
+    plan["owner"] = json!("user:boss");
+    plan["operators"] = json!(["group:all"]);
+    plan["steps"][0]["queue"] = json!("vault");
+    plan["steps"][0]["retry"] = json!({"max_attempts": 50});
+    plan["steps"][0]["effect"] = json!({"class": "irreversible", "target": "bank"});
+    let publish = async |id: &str| {
+        let properties = rig.properties().with_message_id(id.into());
+        rig.publish(plan.to_string().as_bytes(), properties).await;
+        rig.reply().await.1
+    };
+    let refused = publish("beyond").await;
+    assert!(refused["type"].as_str().unwrap().ends_with("forbidden"), "{refused}");
+    let errors = refused["errors"].as_array().unwrap().iter();
+    let places: Vec<&str> = errors.map(|fault| fault["pointer"].as_str().unwrap()).collect();
+    let step = |rest: &str| format!("/steps/0/{rest}");
+    let expected = ["/owner".to_owned(), "/operators/0".to_owned(), step("queue"), step("effect")];
+    for place in expected.iter().chain([&step("retry/max_attempts")]) {
+        assert!(places.contains(&place.as_str()), "{place} of {places:?}");
+    }
+    assert_eq!(count(&rig.world.engine, "tasks").await, 0);
+    let tokens = Tokens::new(rig.world.engine.clone());
+    let ceiling =
+        Ceiling { owners: Some(["*".to_owned().try_into().unwrap()].into()), ..Ceiling::default() };
+    let grant =
+        Grant { ceiling, ..Grant::new(Principal::new("user:guest").unwrap(), Role::Publisher) };
+    assert!(tokens.grant_amqp("guest", grant).await.unwrap().is_some());
+    assert_eq!(publish("granted").await["created"], true);
     rig.end().await;
 }

@@ -1,7 +1,7 @@
 //! Stopping many tasks by a filter, page by page.
 //!
-//! The walk is that of the list: members of an index never change, so what is stopped meanwhile
-//! disturbs nobody. A page may be asked for twice, and a walk begun anew: a stop of a task that
+//! The walk is that of the list: entries keep their place in an index, so what is stopped
+//! meanwhile disturbs nobody. A page may be asked for twice, and a walk begun anew: a stop of a task that
 //! was stopped changes nothing. The cursor carries how many stops are left of those that the
 //! caller expects, so that never more tasks are stopped than were counted.
 
@@ -60,9 +60,9 @@ pub(crate) async fn count(
     let filter = filter(&request.filter, &json!(["count", request.mode]))?;
     let place = request.cursor.map(|cursor| filter.list.place(&cursor)).transpose()?;
     let now = api.engine().now().await?.rfc3339(); // before the look: what comes later is left out
-    let (bases, last) = list::page(&api, &caller, &filter, place, COUNTS_A_PAGE).await?;
+    let (found, last) = list::page(&api, &caller, &filter, place, COUNTS_A_PAGE).await?;
     let (mut tasks, mut refused) = (0, Vec::new());
-    for base in bases {
+    for base in found.into_bases() {
         match fate(&caller, base, mode(request.mode)) {
             Fate::Stop(_) => tasks += 1,
             Fate::Nothing { .. } => {}
@@ -92,9 +92,9 @@ pub(crate) async fn stop(
             (left, Some(place))
         }
     };
-    let (bases, last) = list::page(&api, &caller, &filter, place, STOPS_A_PAGE).await?;
+    let (found, last) = list::page(&api, &caller, &filter, place, STOPS_A_PAGE).await?;
     let (mut done, mut stopping) = (StopsDone::default(), Vec::new());
-    for base in bases {
+    for base in found.into_bases() {
         match fate(&caller, base, mode(request.mode)) {
             Fate::Stop(base) => stopping.push(*base),
             Fate::Nothing { already } => done.already += u64::from(already),
@@ -105,7 +105,8 @@ pub(crate) async fn stop(
         let expected = request.expected;
         let detail = format!(
             "more than the {expected} tasks match that are to be stopped; count them again, or \
-             bound the filter with `created_before`; what was stopped stays so"
+             bound the filter with `created_before`, or `as_of` where holds are looked for; what \
+             was stopped stays so"
         );
         return Err(Fail::new(ProblemKind::NotApplicable, detail));
     }
@@ -119,7 +120,7 @@ pub(crate) async fn stop(
 fn filter(filter: &StopFilter, what: &serde_json::Value) -> Result<Filter, Fail> {
     if filter.is_empty() {
         let message = "is empty and would mean every task; name at least one of `state`, `kind`, \
-                       `owner`, `labels`, `created_after`, `created_before`";
+                       `owner`, `labels`, `created_after`, `created_before`, `waiting`, `older_ms`";
         return Err(bad_parameter("/filter", message));
     }
     Filter::new(filter.to_query(), what, "/filter/")

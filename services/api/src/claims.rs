@@ -17,7 +17,7 @@ use serde_json::Value;
 use standfast_domain::ids::{HandlerName, Queue, StepId, TaskId, WorkerId};
 use standfast_domain::outcome::FailureClass as Class;
 use standfast_domain::plan::Uses;
-use standfast_domain::record::{Key, Part, Record, StepState as Stored};
+use standfast_domain::record::{Claim as Held, Key, Part, Record, StepState as Stored};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::time::{Span, Time};
 use standfast_domain::view::Attempt;
@@ -78,7 +78,7 @@ pub(crate) async fn claim(
     let (Some(worker), Some(queue)) = (worker, queue) else { return Err(names.into_fail()) };
     names.check()?;
     caller.demand_within(&[("/queue".to_owned(), &queue)], &placed("/handlers", &handlers))?;
-    let asking = Asking { worker, queue, handlers: handlers.into_iter().collect() };
+    let asking = Asking { worker, queue, handlers: Arc::new(handlers.into_iter().collect()) };
     let claimed = match named {
         Some((Some(task), Some(step), attempt)) => {
             named_one(&api, &caller, &asking, (task, step), attempt).await?
@@ -270,7 +270,18 @@ pub(crate) async fn fence(
     api: &Api,
     caller: &Caller,
     place: &Place,
+    holder: (&str, u32, u32),
+) -> Result<(TaskId, Attempt), Fail> {
+    fence_by(api, caller, place, holder, |_| true).await
+}
+
+/// Makes the fence of a call against those claims that are meant.
+async fn fence_by(
+    api: &Api,
+    caller: &Caller,
+    place: &Place,
     (worker, attempt, epoch): (&str, u32, u32),
+    meant: impl Fn(&Held) -> bool,
 ) -> Result<(TaskId, Attempt), Fail> {
     let (task, step) = (place.task()?, place.step()?);
     let fenced = || Refusal::Fenced { step: step.clone(), attempt };
@@ -278,6 +289,7 @@ pub(crate) async fn fence(
     let key = Key::Claim(step.clone());
     let found = reads::of_task(api.engine(), &task, vec![key]).await?;
     if let Some(Record::Claim(claim)) = found.into_values().next()
+        && meant(&claim)
         && claim.principal != *caller.principal()
         && !caller.is_admin()
     {
@@ -338,7 +350,9 @@ pub(crate) async fn complete(
 ) -> Result<Json<Settled>, Fail> {
     let request: Complete = extract::json(&headers, body, COMPLETE_BYTES_MAX).await?;
     let holder = (request.worker.as_str(), request.attempt, request.epoch);
-    let (task, at) = fence(&api, &caller, &place, holder).await?;
+    // Whoever holds a later attempt does not keep an earlier one from telling its cost.
+    let of_it = |claim: &Held| claim.attempt == request.attempt;
+    let (task, at) = fence_by(&api, &caller, &place, holder, of_it).await?;
     let report = report(&api, &task, &at, request.outcome).await?;
     let step = at.step.clone();
     let actor = caller.principal().clone();

@@ -15,13 +15,15 @@
 //!                                                 the next round starts there
 //! ```
 //!
-//! The work for a page is bounded; one that came short still carries a cursor.
+//! Tasks that are looked for by their holds are walked in [`waiting`]. A stop by a filter walks as
+//! the list does. The work for a page is bounded; one that came short still carries a cursor.
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::Uri;
 use serde_json::{Value, json};
 use standfast_domain::commit::Home;
+use standfast_domain::hold::HoldReason;
 use standfast_domain::ids::{Partition, TaskId};
 use standfast_domain::index::{TASKS, owner_index, parse_task_member, sees_index, time_key};
 use standfast_domain::record::Key;
@@ -34,13 +36,17 @@ use standfast_protocol::tasks::{TaskPage, TaskQuery};
 use crate::auth::{By, Caller, needs};
 use crate::cursor::List;
 use crate::problems::Fail;
-use crate::reads::{self, BASE_KEYS, Base};
+use crate::reads::{self, BASE_KEYS, Base, Survey};
 use crate::{Api, present, waiting};
 
 /// Ranges that one call reads: with the entries that each gives, some thousands.
 const RANGES_MAX: usize = 256;
+/// The word for holds of any reason.
+const ANY: &str = "any";
 /// Candidates that one page looks at: rare tasks behind a common filter come in short pages.
 pub(crate) const CANDIDATES_MAX: usize = 2_000;
+/// Candidates that are read at a time: a page that is full soon reads few in vain.
+pub(crate) const CANDIDATES_A_READ: usize = 250;
 /// Step records that one page reads for counts and holds; a page ends early beyond that.
 pub(crate) const STEPS_MAX: usize = 5_000;
 
@@ -51,8 +57,26 @@ pub(crate) struct Filter {
     pub after: String,
     /// Members at or above this are not older than `created_before`.
     pub before: Option<String>,
+    /// Where tasks are looked for by their holds: which.
+    pub holds: Option<Holds>,
     /// The list as its cursors know it.
     pub list: List,
+}
+
+/// Which open holds are looked for.
+pub(crate) struct Holds {
+    pub reasons: Vec<HoldReason>,
+    /// They have been open for so long, in milliseconds, …
+    pub older_ms: u64,
+    /// … at this time; without it, now.
+    pub as_of: Option<Time>,
+}
+
+/// Tasks of a page.
+pub(crate) enum Found {
+    Bases(Vec<Base>),
+    /// Looked at closely, to find their holds.
+    Surveys(Vec<Survey>),
 }
 
 /// Lists tasks that the caller may see, newest first. A page may hold fewer tasks than its
@@ -65,7 +89,10 @@ pub(crate) struct Filter {
         ("label" = Option<Vec<String>>, Query, description = "`key=value`; may be repeated"),
         ("waiting" = Option<String>, Query,
             description = "with an open hold: `any`, or a reason; the longest wait first"),
-        ("older_ms" = Option<u64>, Query, description = "with `waiting`: held at least so long"),
+        ("older_ms" = Option<u64>, Query,
+            description = "with an open hold at least so old; without `waiting`, of any reason"),
+        ("as_of" = Option<String>, Query,
+            description = "with `waiting` or `older_ms`: held then, from which ages count back"),
         ("created_after" = Option<String>, Query, description = "accepted at or after this time"),
         ("created_before" = Option<String>, Query, description = "accepted before this time"),
         ("limit" = Option<u32>, Query, description = "tasks a page, 1 to 200"),
@@ -82,12 +109,12 @@ pub(crate) async fn list(
     let query = TaskQuery::from_pairs(pairs.0).map_err(bad_query)?;
     let (limit, cursor) = (query.page_limit() as usize, query.cursor.clone());
     let filter = Filter::new(query, &json!("tasks"), "?")?;
-    if filter.query.waiting.is_some() {
-        return Ok(Json(waiting::list(&api, &caller, &filter, limit).await?));
-    }
     let place = cursor.map(|cursor| filter.list.place(&cursor)).transpose()?;
-    let (bases, last) = page(&api, &caller, &filter, place, limit).await?;
-    let mut surveys = reads::survey(api.engine(), bases).await?;
+    let (found, last) = page(&api, &caller, &filter, place, limit).await?;
+    let mut surveys = match found {
+        Found::Bases(bases) => reads::survey(api.engine(), bases).await?,
+        Found::Surveys(surveys) => surveys,
+    };
     reads::find_waits(&api, &mut surveys).await?;
     Ok(Json(TaskPage {
         tasks: surveys.iter().map(present::task::view).collect(),
@@ -108,14 +135,21 @@ impl Filter {
                     let message = "expected a time such as `2026-11-29T16:20:00Z`".to_owned();
                     faults.push(Fault { pointer: format!("{place}{name}"), message });
                 }
-                time.map(time_key)
+                time
             }
         };
-        let after = bound("created_after", &query.created_after).unwrap_or_default();
-        let before = bound("created_before", &query.created_before);
-        if query.older_ms.is_some() && query.waiting.is_none() {
-            let message = "only with `waiting`".to_owned();
-            faults.push(Fault { pointer: format!("{place}older_ms"), message });
+        let after = bound("created_after", &query.created_after).map(time_key).unwrap_or_default();
+        let before = bound("created_before", &query.created_before).map(time_key);
+        let as_of = bound("as_of", &query.as_of);
+        let reasons = reasons(query.waiting.as_deref());
+        if reasons.is_empty() {
+            let words: Vec<&str> = HoldReason::ALL.iter().map(|reason| reason.as_str()).collect();
+            let message = format!("expected `{ANY}` or one of {}", words.join(", "));
+            faults.push(Fault { pointer: format!("{place}waiting"), message });
+        }
+        if as_of.is_some() && !query.by_holds() {
+            let message = "only with `waiting` or `older_ms`".to_owned();
+            faults.push(Fault { pointer: format!("{place}as_of"), message });
         }
         if !faults.is_empty() {
             return Err(bad_query(faults));
@@ -123,21 +157,45 @@ impl Filter {
         let mut labels = query.labels.clone();
         labels.sort();
         let state = query.state.map(|state| state.as_str());
-        let waits = (&query.waiting, query.older_ms);
+        let waits = (&query.waiting, query.older_ms, as_of.map(time_key));
         let known = json!([what, state, query.kind, query.owner, labels, after, before, waits]);
-        Ok(Self { query, after, before, list: List::new(&known) })
+        let older_ms = query.older_ms.unwrap_or_default();
+        let holds = query.by_holds().then_some(Holds { reasons, older_ms, as_of });
+        Ok(Self { query, after, before, holds, list: List::new(&known) })
     }
 }
 
-/// Gives up to `limit` tasks that match and that the caller may see, the newest first, from a
-/// place on; and the place to go on from, if there may be more.
+/// Names the reasons that a word stands for; none where it is not known.
+fn reasons(word: Option<&str>) -> Vec<HoldReason> {
+    let word = word.unwrap_or(ANY);
+    let meant = |reason: &HoldReason| word == ANY || reason.as_str() == word;
+    HoldReason::ALL.into_iter().filter(meant).collect()
+}
+
+impl Found {
+    pub fn into_bases(self) -> Vec<Base> {
+        match self {
+            Self::Bases(bases) => bases,
+            Self::Surveys(surveys) => surveys.into_iter().map(|survey| survey.base).collect(),
+        }
+    }
+}
+
+/// Gives up to `limit` tasks that match and that the caller may see, from a place on; and the
+/// place to go on from, if there may be more. The newest come first, or where holds are looked
+/// for the longest wait. Lists and stops by filter all walk by this.
 pub(crate) async fn page(
     api: &Api,
     caller: &Caller,
     filter: &Filter,
     place: Option<String>,
     limit: usize,
-) -> Result<(Vec<Base>, Option<String>), Fail> {
+) -> Result<(Found, Option<String>), Fail> {
+    if let Some(holds) = &filter.holds {
+        let place = place.unwrap_or_default();
+        let (surveys, last) = waiting::page(api, caller, (filter, holds), place, limit).await?;
+        return Ok((Found::Surveys(surveys), last));
+    }
     let before = match place {
         Some(place) => {
             parse_task_member(&place).ok_or_else(Fail::bad_cursor)?;
@@ -148,7 +206,7 @@ pub(crate) async fn page(
     let indexes = shortest(api, caller, &filter.query).await?;
     let mut page = Page { bases: Vec::new(), cost: 0, limit };
     let last = fill(api, caller, filter, Walk { indexes, before }, &mut page).await?;
-    Ok((page.bases, last))
+    Ok((Found::Bases(page.bases), last))
 }
 
 pub(crate) fn bad_query(faults: Vec<Fault>) -> Fail {
@@ -226,7 +284,8 @@ struct Walk {
     before: Option<String>,
 }
 
-/// Fills a page. Gives the member to go on below, or nothing at the end of the list.
+/// Fills a page. Gives the member to go on below, or nothing at the end of the list. Each round
+/// reads further ahead than the one before, so that few of them get through what is not taken.
 async fn fill(
     api: &Api,
     caller: &Caller,
@@ -234,32 +293,44 @@ async fn fill(
     mut walk: Walk,
     page: &mut Page,
 ) -> Result<Option<String>, Fail> {
-    let mut looked_at = 0;
+    let (mut room, mut each) = (CANDIDATES_MAX, entries_first(page.limit));
     loop {
-        let (members, more) = round(api, filter, &walk, page.limit).await?;
-        let bases = candidates(api, &members).await?;
-        for (member, base) in members.into_iter().zip(bases) {
-            if page.bases.len() == page.limit {
+        let (members, more) = round(api, filter, &walk, each).await?;
+        for members in members.chunks(CANDIDATES_A_READ) {
+            let members = &members[..members.len().min(room)];
+            let bases = candidates(api, members).await?;
+            for (member, base) in members.iter().zip(bases) {
+                if page.bases.len() == page.limit {
+                    return Ok(walk.before);
+                }
+                if let Some(base) = base
+                    && matches(filter, &base)
+                    && caller.may_see(&base.meta)
+                    && !page.take(base)
+                {
+                    return Ok(walk.before);
+                }
+                walk.before = Some(member.clone());
+            }
+            room -= members.len();
+            if room == 0 {
                 return Ok(walk.before);
             }
-            if let Some(base) = base
-                && matches(filter, &base)
-                && caller.may_see(&base.meta)
-                && !page.take(base)
-            {
-                return Ok(walk.before);
-            }
-            looked_at += 1;
-            walk.before = Some(member);
         }
         match more {
             None => return Ok(None),
             Some(threshold) => walk.before = Some(threshold),
         }
-        if page.bases.len() == page.limit || looked_at >= CANDIDATES_MAX {
+        if page.bases.len() == page.limit {
             return Ok(walk.before);
         }
+        each = (each * 2).min(BATCH_MAX);
     }
+}
+
+/// Says how many entries of each partition's index the first round reads.
+pub(crate) fn entries_first(limit: usize) -> usize {
+    (limit / 16 + 4).min(BATCH_MAX)
 }
 
 /// Reads the next members of all partitions and merges them down to where all are known; gives
@@ -268,9 +339,8 @@ async fn round(
     api: &Api,
     filter: &Filter,
     walk: &Walk,
-    limit: usize,
+    each: usize,
 ) -> Result<(Vec<String>, Option<String>), Fail> {
-    let each = (limit / 16 + 4).min(BATCH_MAX);
     let of = |index: &String, partition| Range {
         home: Home::Partition(partition),
         index: index.clone(),

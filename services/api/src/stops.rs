@@ -24,7 +24,7 @@ use crate::{Api, present};
 /// Hex digits of a whole digest.
 const DIGEST_CHARS: usize = 64;
 
-/// Says what a stop would do now.
+/// Says what a stop would do now; while a weaker stop is under way, what a stronger one would.
 #[utoipa::path(get, path = paths::STOP_PLAN, tag = "tasks",
     params(("id" = String, Path, description = "the task"), StopPlanQuery),
     responses((status = 200, body = StopPlan)))]
@@ -57,8 +57,9 @@ pub(crate) async fn settlement(
     Ok(Json(present::stop::settlement(&base, api.engine().now().await?, &settlement)))
 }
 
-/// Stops a task. A second stop is answered like the first. With the digest of a stop plan, only
-/// if the task's plan is still that one.
+/// Stops a task. A second stop is answered like the first; a stronger one takes the place of a
+/// weaker one while attempts still run. With the digest of a stop plan, only if the task's plan
+/// is still that one.
 #[utoipa::path(post, path = paths::STOP, tag = "tasks", request_body = StopRequest,
     params(("id" = String, Path, description = "the task")),
     responses((status = 200, body = Stopped)))]
@@ -82,7 +83,7 @@ pub(crate) async fn stop(
             let by = ByPlan { mode, reason, digest: checked(digest)? };
             match api.engine().stop_by_plan(&base.task, &by, actor, &wants).await? {
                 StoppedBy::Stopped(done) => done,
-                StoppedBy::Moved(planned) => return Err(moved(&api, &base, planned).await?),
+                StoppedBy::Moved(planned) => return Err(moved(&api, &base, &planned).await?),
             }
         }
     };
@@ -115,21 +116,11 @@ fn checked(digest: String) -> Result<String, Fail> {
     if right { Ok(digest) } else { Err(bad_parameter("/digest", &message)) }
 }
 
-async fn moved(api: &Api, base: &Base, planned: Option<Box<Planned>>) -> Result<Fail, Fail> {
-    let kind = ProblemKind::PlanMoved;
-    Ok(match planned {
-        Some(planned) => {
-            let detail = "nothing was stopped: the task has moved since that plan was made; look \
-                          at the plan of now, and stop by its digest";
-            let plan = shown(api, base, &planned).await?;
-            Fail::new(kind, detail).with_stop_plan(plan)
-        }
-        None => {
-            let detail = "a weaker stop was asked for since that plan was made; stop without a \
-                          digest to strengthen it";
-            Fail::new(kind, detail)
-        }
-    })
+async fn moved(api: &Api, base: &Base, planned: &Planned) -> Result<Fail, Fail> {
+    let detail = "nothing was stopped: the task has moved since that plan was made; look at the \
+                  plan of now, and stop by its digest";
+    let plan = shown(api, base, planned).await?;
+    Ok(Fail::new(ProblemKind::PlanMoved, detail).with_stop_plan(plan))
 }
 
 pub(crate) fn mode(mode: StopMode) -> Mode {

@@ -1,4 +1,4 @@
-//! Lists tasks by their open holds, the longest wait first, page by page.
+//! Walks tasks by their open holds, the longest wait first, page by page.
 //!
 //! Each hold has an entry `SINCE|TASK|STEP` in the index of its reason. A page walks these
 //! indexes from the oldest entry on, over all partitions. Entries are hints: a task is given at
@@ -13,85 +13,65 @@ use standfast_domain::index::{held_index, held_member, parse_held_member, task_m
 use standfast_domain::record::Key;
 use standfast_domain::time::Time;
 use standfast_engine::ports::{BATCH_MAX, Range};
-use standfast_protocol::tasks::TaskPage;
 
 use crate::auth::Caller;
-use crate::list::{CANDIDATES_MAX, Filter, STEPS_MAX, bad_query, matches};
+use crate::list::{
+    CANDIDATES_A_READ, CANDIDATES_MAX, Filter, Holds, STEPS_MAX, entries_first, matches,
+};
 use crate::problems::Fail;
-use crate::reads::{self, Base, Survey};
+use crate::reads::{self, BASE_KEYS, Base, Survey};
 use crate::{Api, present};
-use standfast_protocol::problem::Fault;
-
-/// The word for holds of any reason.
-const ANY: &str = "any";
 
 /// Which holds are looked for.
-struct Wanted {
-    reasons: Vec<HoldReason>,
+struct Wanted<'a> {
+    reasons: &'a [HoldReason],
     /// Holds that began later are too young.
     since_max: Option<Time>,
 }
 
-/// Lists one page.
-pub(crate) async fn list(
+/// Gives a page from an entry on; and the entry to go on from, if there may be more.
+pub(crate) async fn page(
     api: &Api,
     caller: &Caller,
-    filter: &Filter,
+    (filter, holds): (&Filter, &Holds),
+    place: String,
     limit: usize,
-) -> Result<TaskPage, Fail> {
-    let wanted = wanted(api, filter).await?;
-    let mut after = match &filter.query.cursor {
-        Some(cursor) => {
-            let place = filter.list.place(cursor)?;
-            parse_held_member(&place).ok_or_else(Fail::bad_cursor)?;
-            place
-        }
-        None => String::new(),
-    };
-    let mut page = Page::default();
+) -> Result<(Vec<Survey>, Option<String>), Fail> {
+    if !place.is_empty() {
+        parse_held_member(&place).ok_or_else(Fail::bad_cursor)?;
+    }
+    let wanted = wanted(api, holds).await?;
+    let mut page = Page { limit, room: CANDIDATES_MAX, last: place, ..Page::default() };
+    let mut each = entries_first(limit);
     let more = loop {
-        let (members, threshold) = round(api, &wanted, &after, limit).await?;
-        let full = page.take(api, caller, filter, (members, limit)).await?;
-        if full {
+        let (members, threshold) = round(api, &wanted, &page.last, each).await?;
+        if page.fill(api, caller, filter, &members).await? {
             break true;
         }
         let Some(threshold) = threshold else { break false };
-        after = threshold;
-        page.last = Some(after.clone());
-        if page.looked_at >= CANDIDATES_MAX {
-            break true;
-        }
+        page.last = threshold;
+        each = (each * 2).min(BATCH_MAX); // so that few rounds get through what is not taken
     };
     let bases: Vec<Base> = page.bases.into_values().collect();
-    let mut surveys = reads::survey(api.engine(), bases).await?;
-    reads::find_waits(api, &mut surveys).await?;
-    let oldest: BTreeMap<String, &Survey> =
-        surveys.iter().filter_map(|survey| Some((wanted.oldest(survey)?, survey))).collect();
-    let given = page.members.iter().filter_map(|member| oldest.get(member));
-    Ok(TaskPage {
-        tasks: given.map(|survey| present::task::view(survey)).collect(),
-        next_cursor: page.last.filter(|_| more).map(|member| filter.list.cursor(&member)),
-    })
+    let surveys = reads::survey(api.engine(), bases).await?;
+    let mut oldest: BTreeMap<String, Survey> =
+        surveys.into_iter().filter_map(|survey| Some((wanted.oldest(&survey)?, survey))).collect();
+    let given = page.members.iter().filter_map(|member| oldest.remove(member)).collect();
+    Ok((given, Some(page.last).filter(|_| more)))
 }
 
-async fn wanted(api: &Api, filter: &Filter) -> Result<Wanted, Fail> {
-    let word = filter.query.waiting.as_deref().unwrap_or(ANY);
-    let reasons: Vec<HoldReason> = HoldReason::ALL
-        .into_iter()
-        .filter(|reason| word == ANY || reason.as_str() == word)
-        .collect();
-    if reasons.is_empty() {
-        let words: Vec<&str> = HoldReason::ALL.iter().map(|reason| reason.as_str()).collect();
-        let message = format!("expected `{ANY}` or one of {}", words.join(", "));
-        return Err(bad_query(vec![Fault { pointer: "?waiting".to_owned(), message }]));
-    }
-    let now = api.engine().now().await?;
-    let older = filter.query.older_ms;
-    let since_max = older.map(|ms| Time(now.0.saturating_sub_unsigned(ms)));
+async fn wanted<'a>(api: &Api, holds: &'a Holds) -> Result<Wanted<'a>, Fail> {
+    let Holds { reasons, older_ms, as_of } = holds;
+    let as_of = match as_of {
+        Some(time) => Some(*time),
+        None if *older_ms == 0 => None,
+        None => Some(api.engine().now().await?),
+    };
+    let since_max = as_of.map(|time| Time(time.0.saturating_sub_unsigned(*older_ms)));
     Ok(Wanted { reasons, since_max })
 }
 
-impl Wanted {
+impl Wanted<'_> {
     fn takes(&self, reason: HoldReason, since: Time) -> bool {
         self.reasons.contains(&reason) && self.since_max.is_none_or(|max| since <= max)
     }
@@ -120,46 +100,69 @@ struct Page {
     /// Tasks that were looked at and are not taken.
     others: BTreeSet<TaskId>,
     cost: usize,
-    looked_at: usize,
-    last: Option<String>,
+    limit: usize,
+    /// Entries that may still be looked at.
+    room: usize,
+    /// The entry that was looked at last.
+    last: String,
 }
 
 impl Page {
-    /// Takes entries in as long as there is room; says whether the page is full.
-    async fn take(
+    /// Takes entries in as long as there is room; says whether there is none left.
+    async fn fill(
         &mut self,
         api: &Api,
         caller: &Caller,
         filter: &Filter,
-        (members, limit): (Vec<String>, usize),
+        members: &[String],
     ) -> Result<bool, Fail> {
-        let mut found = self.read(api, &members).await?;
-        for member in members {
-            let Some((_, task, _)) = parse_held_member(&member) else { continue };
-            if let Some(base) = found.remove(&task) {
-                let takes = matches(filter, &base) && caller.may_see(&base.meta);
-                let created = task_member(base.meta.created_at, &task);
-                let within = filter.after < created
-                    && filter.before.as_ref().is_none_or(|before| created < *before);
-                let cost = reads::survey_cost(&base);
-                if !(takes && within) {
-                    self.others.insert(task.clone());
-                } else if self.bases.len() == limit
-                    || (!self.bases.is_empty() && self.cost + cost > STEPS_MAX)
-                {
+        for members in members.chunks(CANDIDATES_A_READ) {
+            let members = &members[..members.len().min(self.room)];
+            let mut found = self.read(api, members).await?;
+            for member in members {
+                if !self.take(caller, filter, member, &mut found) {
                     return Ok(true);
-                } else {
-                    self.cost += cost;
-                    self.bases.insert(task.clone(), base);
                 }
+                self.last.clone_from(member);
             }
-            self.looked_at += 1;
-            if self.bases.contains_key(&task) {
-                self.members.push(member.clone());
+            self.room -= members.len();
+            if self.room == 0 {
+                return Ok(true);
             }
-            self.last = Some(member);
         }
         Ok(false)
+    }
+
+    /// Takes one entry in, or passes it over; gives false if it is meant and there is no room.
+    fn take(
+        &mut self,
+        caller: &Caller,
+        filter: &Filter,
+        member: &str,
+        found: &mut BTreeMap<TaskId, Base>,
+    ) -> bool {
+        let Some((_, task, _)) = parse_held_member(member) else { return true };
+        if let Some(base) = found.remove(&task) {
+            let takes = matches(filter, &base) && caller.may_see(&base.meta);
+            let created = task_member(base.meta.created_at, &task);
+            let within = filter.after < created
+                && filter.before.as_ref().is_none_or(|before| created < *before);
+            let cost = reads::survey_cost(&base);
+            let full = self.bases.len() == self.limit
+                || (!self.bases.is_empty() && self.cost + cost > STEPS_MAX);
+            if !(takes && within) {
+                self.others.insert(task.clone());
+            } else if full {
+                return false;
+            } else {
+                self.cost += cost;
+                self.bases.insert(task.clone(), base);
+            }
+        }
+        if self.bases.contains_key(&task) {
+            self.members.push(member.to_owned());
+        }
+        true
     }
 
     /// Reads the tasks behind entries that were not looked at before.
@@ -170,7 +173,7 @@ impl Page {
             .filter(|task| !self.bases.contains_key(task) && !self.others.contains(task))
             .collect();
         let wants: Vec<(TaskId, Vec<Key>)> =
-            tasks.into_iter().map(|task| (task, vec![Key::Header, Key::Gate, Key::Meta])).collect();
+            tasks.into_iter().map(|task| (task, BASE_KEYS.to_vec())).collect();
         let found = reads::records(api.engine(), &wants).await?;
         let bases = wants.into_iter().zip(found).filter_map(|((task, _), mut records)| {
             Some((task.clone(), reads::base(task, &mut records)?))
@@ -183,14 +186,13 @@ impl Page {
 /// known; gives that place, or nothing if there is no more.
 async fn round(
     api: &Api,
-    wanted: &Wanted,
+    wanted: &Wanted<'_>,
     after: &str,
-    limit: usize,
+    each: usize,
 ) -> Result<(Vec<String>, Option<String>), Fail> {
-    let each = (limit / 16 + 4).min(BATCH_MAX);
     let before = wanted.since_max.map(|max| time_key(Time(max.0.saturating_add(1))));
     let mut pages = Vec::new();
-    for reason in &wanted.reasons {
+    for reason in wanted.reasons {
         let ranges: Vec<Range> = Partition::all()
             .map(|partition| Range {
                 home: Home::Partition(partition),

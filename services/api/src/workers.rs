@@ -5,18 +5,18 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use standfast_domain::ids::{HandlerName, NameFault, Queue, WorkerId};
-use standfast_engine::registry::{ANNOUNCEMENT, WorkerLoad};
+use standfast_engine::registry::{ANNOUNCEMENT, Announcement, WorkerLoad};
 use standfast_protocol::claims::{Announce, Announced};
 use standfast_protocol::limits::{ANNOUNCED_MAX, REQUEST_BYTES_MAX};
 use standfast_protocol::paths;
-use standfast_protocol::problem::Fault;
+use standfast_protocol::problem::{Fault, ProblemKind};
 
 use crate::Api;
 use crate::auth::{By, needs};
 use crate::extract;
 use crate::problems::Fail;
 
-/// Takes a worker's announcement, or its leave.
+/// Takes a worker's announcement, or its leave. A worker's id is its principal's while it holds.
 #[utoipa::path(post, path = paths::WORKERS, tag = "claims", request_body = Announce,
     responses((status = 200, body = Announced)))]
 pub(crate) async fn announce(
@@ -38,13 +38,20 @@ pub(crate) async fn announce(
         let running = request.running.unwrap_or_default();
         WorkerLoad { concurrency, running }
     });
-    if request.leaving {
-        api.registry().withdraw(&worker).await?;
+    let principal = caller.principal();
+    let taken = if request.leaving {
+        let by = (!caller.is_admin()).then_some(principal);
+        api.registry().withdraw(&worker, by).await?
     } else {
-        api.registry().announce(&worker, &queues, &handlers, load).await?;
+        let (worker, queues, handlers) = (&worker, &queues[..], &handlers[..]);
+        let announcement = Announcement { worker, principal, queues, handlers, load };
+        api.registry().announce(announcement).await?
+    };
+    if !taken {
+        let detail = format!("worker `{worker}` was announced by another principal and is its");
+        return Err(Fail::new(ProblemKind::Forbidden, detail));
     }
-    let principal = caller.principal().to_string();
-    Ok(Json(Announced { principal, again_ms: ANNOUNCEMENT.0 / 3 }))
+    Ok(Json(Announced { principal: principal.to_string(), again_ms: ANNOUNCEMENT.0 / 3 }))
 }
 
 /// Gives each name with its place.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use standfast_api::admin::Admin;
 use standfast_api::auth::Access;
 use standfast_api::{Api, Parts, Settings, serve};
+use standfast_domain::ceiling::Ceiling;
 use standfast_domain::ids::TaskId;
 use standfast_engine::claims::CLAIM_LENGTH;
 use standfast_engine::submission::RETENTION_DEFAULT;
@@ -114,7 +115,8 @@ impl Front {
             registry: site.registry().clone(),
             handlers: Arc::new(site.handlers().clone()),
             retention: RETENTION_DEFAULT,
-            granted_users_only: false,
+            // Its tasks run in a queue of their own, which no user may name unless granted.
+            ungranted: Some(Arc::new(Ceiling::default())),
             gauges: Arc::new(IntakeGauges::default()),
         };
         let serving = tokio::spawn(intake.run(front.shutdown.clone()));

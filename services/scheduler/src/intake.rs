@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use standfast_domain::ceiling::Ceiling;
 use standfast_domain::ids::{Principal, TaskId};
 use standfast_domain::json::{self, Limits};
 use standfast_domain::outcome::truncate;
@@ -70,8 +71,8 @@ pub struct Intake {
     pub handlers: Arc<dyn Handlers>,
     /// How long an ended task is kept if its plan does not say.
     pub retention: Span,
-    /// True if users of the broker publish only once something was granted to them.
-    pub granted_users_only: bool,
+    /// What users of the broker publish within to whom nothing was granted; none: they may not.
+    pub ungranted: Option<Arc<Ceiling>>,
     /// Counts.
     pub gauges: Arc<IntakeGauges>,
 }
@@ -324,16 +325,16 @@ impl Intake {
             (Known::Expired, Sender::User(user)) => {
                 Err(unknown(format!("what was granted to the broker's user `{user}` has expired")))
             }
-            (Known::Unknown, Sender::User(user)) if self.granted_users_only => {
-                Err(unknown(format!(
-                    "nothing was granted to the broker's user `{user}`; an admin does it with \
-                         `standfast token create --amqp-user {user}`"
-                )))
-            }
             (Known::Unknown, Sender::User(user)) => {
+                let Some(ceiling) = self.ungranted.clone() else {
+                    return Err(unknown(format!(
+                        "nothing was granted to the broker's user `{user}`; an admin does it with \
+                         `standfast token create --amqp-user {user}`"
+                    )));
+                };
                 let principal = Principal::new(format!("user:{user}"));
                 let principal = principal.map_err(|fault| unknown(fault.to_string()))?;
-                Ok(Identity::new(principal, Role::Publisher))
+                Ok(Identity { ceiling, ..Identity::new(principal, Role::Publisher) })
             }
         }
     }

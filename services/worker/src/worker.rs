@@ -19,7 +19,7 @@ use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
 use standfast_engine::ports::{BrokerError, Delivery, Source, StoreError, Subscription};
 use standfast_engine::recalls::Recalls;
-use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
+use standfast_engine::registry::{ANNOUNCEMENT, Announcement, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -260,7 +260,7 @@ impl Worker {
         }
         announcing.abort();
         drop(listening);
-        if let Err(error) = worker.registry.withdraw(&worker.settings.worker).await {
+        if let Err(error) = worker.registry.withdraw(&worker.settings.worker, None).await {
             tracing::debug!(%error, "announcement not withdrawn; it expires");
         }
         Ok(())
@@ -367,11 +367,14 @@ impl Work {
     async fn announce(self: Arc<Self>) {
         let worker = &self.worker;
         let names: Vec<HandlerName> = worker.names.iter().cloned().collect();
-        let id = &worker.settings.worker;
+        let (id, principal) = (&worker.settings.worker, &self.bench.actor);
         loop {
             let queues: Vec<Queue> = worker.gauges.queues().into_keys().collect();
             let load = Some(self.load());
-            if let Err(error) = worker.registry.announce(id, &queues, &names, load).await {
+            let handlers = &names;
+            let announcement =
+                Announcement { worker: id, principal, queues: &queues, handlers, load };
+            if let Err(error) = worker.registry.announce(announcement).await {
                 tracing::debug!(%error, "worker not announced");
             }
             let loaded = async {

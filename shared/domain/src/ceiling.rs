@@ -10,6 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{HandlerName, NameFault, Principal, Queue};
+use crate::plan::read::QUEUE_DEFAULT;
 use crate::plan::{Fault, Plan, StepPlan, UndoPlan, Uses};
 use crate::record::EffectClass;
 use crate::rights::Identity;
@@ -62,6 +63,29 @@ pub struct Limits {
     /// The longest `retention`.
     #[serde(skip_serializing_if = "Option::is_none", with = "span_text")]
     pub retention: Option<Span>,
+}
+
+impl Ceiling {
+    /// What a user of the broker publishes within to whom nothing was granted, unless the
+    /// installation says otherwise. Its plans reach the common queue alone, do nothing outside
+    /// that may not be done twice, bind a worker for an hour at most, and name nobody else.
+    pub fn of_ungranted_users() -> Self {
+        let queue = Queue::new(QUEUE_DEFAULT).expect("letters make a name");
+        Self {
+            handlers: None,
+            queues: Some([queue].into()),
+            effects: Some([EffectClass::None, EffectClass::Idempotent].into()),
+            limits: Limits {
+                max_attempts: Some(10),
+                attempt_timeout: Some(Span::from_secs(60 * 60)),
+                retention: Some(Span::from_secs(30 * 24 * 60 * 60)),
+            },
+            owners: Some(BTreeSet::new()),
+            approvers: Some(BTreeSet::new()),
+            operators: Some(BTreeSet::new()),
+            viewers: Some(BTreeSet::new()),
+        }
+    }
 }
 
 impl Limits {

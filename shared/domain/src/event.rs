@@ -176,6 +176,9 @@ pub enum Change {
         /// stopped the attempt, or a new round began.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         taken: bool,
+        /// As whom it was claimed, if it was taken: who may still tell what it cost.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claimed_by: Option<Principal>,
     },
     /// A worker said how an attempt ended after that had been taken from it: its outcome is
     /// not used, its cost is.
@@ -355,6 +358,9 @@ pub enum Change {
         reason: Option<String>,
         /// The mode from now on.
         mode: StopMode,
+        /// Digest of the stop plan that it was asked for by.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        plan_sha256: Option<String>,
     },
     /// The task is failing: nothing more of its plan starts.
     TaskFailing {

@@ -9,7 +9,7 @@ mod owner;
 
 use crate::event::{Change, Event};
 use crate::hold::HoldClass;
-use crate::ids::{StepId, WorkerId};
+use crate::ids::{Principal, StepId, WorkerId};
 use crate::plan::When;
 use crate::record::{
     Dependent, Header, Key, LastAttempt, LastFailure, Part, Phase, Record, Settled, SkipReason,
@@ -271,7 +271,7 @@ fn step_succeeded(view: &mut View, event: &Event) -> Result<(), Halt> {
     };
     let at = event.at;
     let (worker, started_at, attempt) = (worker.clone(), *started_at, *attempt);
-    let ran = Ran { worker, started_at, attempt };
+    let ran = Ran { worker, started_at, attempt, taken_from: None };
     attempt_ended(view, step, (ran, at), *cost_usd_micros)?;
     effects::doubt(view, step, attempt, at)?;
     view.edit_step(step, |state| state.details = None)?;
@@ -292,12 +292,15 @@ fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
         cost_usd_micros,
         charged,
         details,
+        claimed_by,
         ..
     } = &event.change
     else {
         return Ok(());
     };
-    let ran = Ran { worker: worker.clone(), started_at: *started_at, attempt: *attempt };
+    let taken_from = claimed_by.clone();
+    let (worker, started_at) = (worker.clone(), *started_at);
+    let ran = Ran { worker, started_at, attempt: *attempt, taken_from };
     attempt_ended(view, step, (ran, event.at), *cost_usd_micros)?;
     effects::doubt(view, step, *attempt, event.at)?;
     let failure =
@@ -327,6 +330,8 @@ struct Ran {
     worker: WorkerId,
     started_at: Time,
     attempt: u32,
+    /// As whom it was claimed, if it was taken from its worker.
+    taken_from: Option<Principal>,
 }
 
 /// Takes the claim away and counts the attempt and its cost.
@@ -336,9 +341,18 @@ fn attempt_ended(
     (ran, ended_at): (Ran, Time),
     cost_usd_micros: u64,
 ) -> Result<(), Halt> {
-    let Ran { worker, started_at, attempt } = ran;
-    let after_stop = view.gate()?.stop.is_some();
-    let last = LastAttempt { worker, started_at, ended_at, attempt, late: false, after_stop };
+    let Ran { worker, started_at, attempt, taken_from } = ran;
+    let gate = view.gate()?;
+    let last = LastAttempt {
+        worker,
+        started_at,
+        ended_at,
+        attempt,
+        epoch: gate.epoch,
+        taken_from,
+        late: false,
+        after_stop: gate.stop.is_some(),
+    };
     view.put(Key::Claim(step.clone()), None)?;
     view.edit_header(|header| {
         header.attempts += 1;

@@ -5,13 +5,13 @@
 //! excepted), and a name in a plan gives nothing to a token that only works.
 //!
 //! ```text
-//!             view  answer  approve  operate  stop  hand over      (rights on one task)
-//! owner         x     x        x        x       x       x
-//! operator      x     x                 x       x
-//! approver      x              x
+//!             view  answer  operate  stop  hand over      (rights on one task)
+//! owner         x     x       x       x       x
+//! operator      x     x       x       x
+//! approver      x
 //! viewer        x
 //! submitter     x
-//! admin         x     x        x        x       x       x
+//! admin         x     x       x       x       x
 //! ```
 
 use std::collections::BTreeSet;
@@ -65,10 +65,8 @@ impl fmt::Display for Role {
 pub enum Right {
     /// See a task: its state, steps, logs, artifacts, events and effects.
     View,
-    /// Answer what holds a task, approvals excepted.
+    /// Answer what holds a task.
     Answer,
-    /// Decide an approval.
-    Approve,
     /// Pause and resume a task, and stop one of its attempts.
     Operate,
     /// Stop a task.
@@ -87,10 +85,9 @@ pub enum Right {
 
 impl Right {
     /// All rights.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::View,
         Self::Answer,
-        Self::Approve,
         Self::Operate,
         Self::Stop,
         Self::HandOver,
@@ -105,7 +102,6 @@ impl Right {
         match self {
             Self::View => "view",
             Self::Answer => "answer",
-            Self::Approve => "approve",
             Self::Operate => "operate",
             Self::Stop => "stop",
             Self::HandOver => "hand_over",
@@ -121,7 +117,6 @@ impl Right {
         match self {
             Self::View => &Part::ALL,
             Self::Answer | Self::Operate | Self::Stop => &[Part::Owner, Part::Operator],
-            Self::Approve => &[Part::Owner, Part::Approver],
             Self::HandOver => &[Part::Owner],
             Self::Submit | Self::List | Self::Work | Self::Administer => &[],
         }
@@ -136,7 +131,6 @@ impl Right {
             Self::Administer => &[Role::Admin],
             Self::View
             | Self::Answer
-            | Self::Approve
             | Self::Operate
             | Self::Stop
             | Self::HandOver
@@ -172,7 +166,7 @@ pub enum Part {
     Owner,
     /// Who acts on it besides the owner.
     Operator,
-    /// Who decides its approvals.
+    /// Who its plan names to decide on it: sees it.
     Approver,
     /// Who sees it.
     Viewer,

@@ -136,8 +136,9 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
                 keys.extend(claims.filter(|claim| view.knows(claim)));
             }
             // Who runs what is part of the plan that it was asked for by.
-            Change::StopRequested { plan_sha256: Some(_), .. } => keys.extend(live_claims(view)),
-            Change::EpochRaised { .. } => keys.extend(live_claims(view)),
+            Change::StopRequested { plan_sha256: Some(_), .. }
+            | Change::StopStrengthened { plan_sha256: Some(_), .. }
+            | Change::EpochRaised { .. } => keys.extend(live_claims(view)),
             Change::StepReady { .. }
             | Change::TaskStarted { .. }
             | Change::RootsOpened { .. }
@@ -159,7 +160,7 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::HandedOver { .. }
             | Change::DeadlinePassed
             | Change::StopRequested { plan_sha256: None, .. }
-            | Change::StopStrengthened { .. }
+            | Change::StopStrengthened { plan_sha256: None, .. }
             | Change::UndoAllowed { .. }
             | Change::UndoAdded { .. }
             | Change::TaskFailing { .. }

@@ -5,17 +5,19 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use standfast_domain::commit::{Commit, Home, IndexChange, Scope};
-use standfast_domain::ids::{HandlerName, Queue, WorkerId};
+use standfast_domain::commit::{Commit, CommitId, Guard, Home, IndexChange, Scope};
+use standfast_domain::ids::{HandlerName, Principal, Queue, WorkerId};
 use standfast_domain::time::{Span, Time};
 
-use crate::ports::{BATCH_MAX, Load, Range};
+use crate::ports::{BATCH_MAX, Load, Range, StoreError};
 use crate::{Engine, EngineError};
 
 /// How long an announcement holds unless it is made again.
 pub const ANNOUNCEMENT: Span = Span::from_secs(30);
 /// How long what was read is believed.
 const CACHED: Duration = Duration::from_secs(2);
+/// How often an announcement is tried anew because another call was faster.
+const TRIES_MAX: usize = 16;
 const WORKERS: &str = "workers";
 const HANDLERS: &str = "handlers";
 
@@ -24,6 +26,9 @@ const HANDLERS: &str = "handlers";
 pub struct WorkerInfo {
     /// Its id; new at each start of its process.
     pub worker: WorkerId,
+    /// As whom it announced itself; whoever comes as somebody else cannot speak for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Principal>,
     /// Queues it takes from.
     pub queues: Vec<Queue>,
     /// Handlers it has.
@@ -33,6 +38,21 @@ pub struct WorkerInfo {
     pub load: Option<WorkerLoad>,
     /// Gone unless announced again by then.
     pub expires_at: Time,
+}
+
+/// What a worker announces.
+#[derive(Clone, Copy, Debug)]
+pub struct Announcement<'a> {
+    /// Its id.
+    pub worker: &'a WorkerId,
+    /// As whom it comes.
+    pub principal: &'a Principal,
+    /// Queues it takes from.
+    pub queues: &'a [Queue],
+    /// Handlers it has.
+    pub handlers: &'a [HandlerName],
+    /// How many attempts it runs, if it says so.
+    pub load: Option<WorkerLoad>,
 }
 
 /// How many attempts a worker runs, over all its queues.
@@ -81,20 +101,18 @@ impl Registry {
         Self { engine, handlers: Mutex::new(None), workers: Mutex::new(None) }
     }
 
-    /// Announces a worker; to be repeated well within [`ANNOUNCEMENT`].
-    pub async fn announce(
-        &self,
-        worker: &WorkerId,
-        queues: &[Queue],
-        handlers: &[HandlerName],
-        load: Option<WorkerLoad>,
-    ) -> Result<(), EngineError> {
+    /// Announces a worker; to be repeated well within [`ANNOUNCEMENT`]. Gives false, and changes
+    /// nothing, while somebody else's announcement under that id holds.
+    pub async fn announce(&self, announcement: Announcement<'_>) -> Result<bool, EngineError> {
+        let Announcement { worker, principal, queues, handlers, load } = announcement;
+        let now = self.engine.now().await?;
         let info = WorkerInfo {
             worker: worker.clone(),
+            principal: Some(principal.clone()),
             queues: queues.to_vec(),
             handlers: handlers.to_vec(),
             load,
-            expires_at: self.engine.now().await?.after(ANNOUNCEMENT),
+            expires_at: now.after(ANNOUNCEMENT),
         };
         let bytes = serde_json::to_vec(&info).expect("plain data");
         let entry = |index: &str, member: &str| IndexChange {
@@ -104,36 +122,76 @@ impl Registry {
         };
         let mut indexes = vec![entry(WORKERS, worker.as_str())];
         indexes.extend(handlers.iter().map(|handler| entry(HANDLERS, handler.as_str())));
-        self.write(vec![(field(worker.as_str()), Some(bytes))], indexes).await
+        for _ in 0..TRIES_MAX {
+            let (known, version) = self.known(worker).await?;
+            if known.is_some_and(|known| known.holds_against(principal, now)) {
+                return Ok(false);
+            }
+            let write = (field(worker.as_str()), Some(bytes.clone()));
+            if self.write(write, version, indexes.clone()).await? {
+                return Ok(true);
+            }
+        }
+        Err(busy())
     }
 
-    /// Takes a worker's announcement back.
-    pub async fn withdraw(&self, worker: &WorkerId) -> Result<(), EngineError> {
-        let gone = IndexChange {
-            index: WORKERS.to_owned(),
-            member: worker.as_str().to_owned(),
-            add: false,
-        };
-        self.write(vec![(field(worker.as_str()), None)], vec![gone]).await
+    /// Takes a worker's announcement back: its own principal's, or with `None` whoever's it is.
+    /// Gives false, and changes nothing, while somebody else's holds.
+    pub async fn withdraw(
+        &self,
+        worker: &WorkerId,
+        by: Option<&Principal>,
+    ) -> Result<bool, EngineError> {
+        let now = self.engine.now().await?;
+        for _ in 0..TRIES_MAX {
+            let (known, version) = self.known(worker).await?;
+            if by.is_some_and(|by| known.is_some_and(|known| known.holds_against(by, now))) {
+                return Ok(false);
+            }
+            if self.remove(worker.as_str(), version).await? {
+                return Ok(true);
+            }
+        }
+        Err(busy())
     }
 
+    /// Reads what a worker has announced, and the version of that.
+    async fn known(
+        &self,
+        worker: &WorkerId,
+    ) -> Result<(Option<WorkerInfo>, Option<CommitId>), EngineError> {
+        let load = Load { scope: Scope::Installation, fields: vec![field(worker.as_str())] };
+        let (_, records) = self.engine.store().load(&[load]).await?;
+        let stored = records.into_iter().flatten().next().flatten();
+        let version = stored.as_ref().map(|stored| stored.version);
+        Ok((stored.and_then(|stored| serde_json::from_slice(&stored.bytes).ok()), version))
+    }
+
+    /// Removes an announcement, if it is still the one that was read.
+    async fn remove(&self, worker: &str, version: Option<CommitId>) -> Result<bool, EngineError> {
+        let (index, member) = (WORKERS.to_owned(), worker.to_owned());
+        let gone = IndexChange { index, member, add: false };
+        self.write((field(worker), None), version, vec![gone]).await
+    }
+
+    /// Writes if nobody was faster.
     async fn write(
         &self,
-        writes: Vec<(String, Option<Vec<u8>>)>,
+        write: (String, Option<Vec<u8>>),
+        version: Option<CommitId>,
         indexes: Vec<IndexChange>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         let commit = Commit {
             id: self.engine.commit_id(),
             scope: Scope::Installation,
-            guards: Vec::new(),
-            writes,
+            guards: vec![Guard { field: write.0.clone(), version }],
+            writes: vec![write],
             first_event: 0,
             events: Vec::new(),
             indexes,
             returns: Vec::new(),
         };
-        self.engine.commit_raw(commit).await?;
-        Ok(())
+        self.engine.commit_raw(commit).await
     }
 
     /// Checks something against the handlers that any worker has ever announced. What passes
@@ -169,14 +227,13 @@ impl Registry {
             let load = Load { scope: Scope::Installation, fields };
             let (_, records) = self.engine.store().load(&[load]).await?;
             for (name, stored) in names.iter().zip(records.into_iter().flatten()) {
+                let version = stored.as_ref().map(|stored| stored.version);
                 let info: Option<WorkerInfo> =
                     stored.and_then(|stored| serde_json::from_slice(&stored.bytes).ok());
                 match info {
                     Some(info) if info.expires_at > now => alive.push(info),
                     Some(_) | None => {
-                        if let Ok(worker) = WorkerId::new(name.as_str()) {
-                            self.withdraw(&worker).await?;
-                        }
+                        self.remove(name, version).await?; // unless it is back meanwhile
                     }
                 }
             }
@@ -217,6 +274,17 @@ impl Registry {
     }
 }
 
+impl WorkerInfo {
+    /// True while it stands and is somebody else's. One that names nobody is anyone's.
+    fn holds_against(&self, by: &Principal, now: Time) -> bool {
+        self.expires_at > now && self.principal.as_ref().is_some_and(|principal| principal != by)
+    }
+}
+
+fn busy() -> EngineError {
+    StoreError::Unavailable("others were faster again and again; try again".to_owned()).into()
+}
+
 fn field(worker: &str) -> String {
     format!("worker/{worker}")
 }
@@ -228,6 +296,7 @@ mod tests {
     fn worker(queue: &str, handler: &str, load: Option<(u32, u32)>) -> WorkerInfo {
         WorkerInfo {
             worker: WorkerId::new("w").unwrap(),
+            principal: None,
             queues: vec![Queue::new(queue).unwrap()],
             handlers: vec![HandlerName::new(handler).unwrap()],
             load: load.map(|(running, concurrency)| WorkerLoad { concurrency, running }),

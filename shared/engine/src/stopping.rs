@@ -44,8 +44,8 @@ impl Planned {
 pub enum StoppedBy {
     /// It was stopped, or had been before.
     Stopped(Done),
-    /// Its state has moved; this is the plan now, unless there is none any more.
-    Moved(Option<Box<Planned>>),
+    /// Its state has moved; this is the plan now.
+    Moved(Box<Planned>),
 }
 
 /// A stop that is asked for by a plan.
@@ -82,8 +82,9 @@ impl Engine {
         Ok(self.read_whole(task, stop_plan::settlement).await?.0)
     }
 
-    /// Stops a task if its plan is still the one with this digest. What moves meanwhile and is
-    /// no item of the plan does not stand against it.
+    /// Stops a task, or strengthens its stop, if its plan is still the one with this digest. What
+    /// moves meanwhile and is no item of the plan does not stand against it. One that was stopped
+    /// as hard already is answered like the first, whatever the digest.
     pub async fn stop_by_plan(
         &self,
         task: &TaskId,
@@ -91,53 +92,33 @@ impl Engine {
         actor: &Principal,
         wants: &[Key],
     ) -> Result<StoppedBy, EngineError> {
-        let mut last = None;
-        for _ in 0..TRIES_MAX {
-            let planned = match self.stop_plans(task, &[by.mode]).await {
-                Ok(mut plans) => plans.pop(),
+        let mut tries = 0;
+        loop {
+            let mut plans = match self.stop_plans(task, &[by.mode]).await {
+                Ok(plans) => plans,
                 Err(EngineError::Refused(Refusal::Stopped)) => {
-                    return self.stop_again(task, by, actor, wants).await;
+                    let command = Command::Stop { reason: by.reason.clone(), mode: by.mode };
+                    let done = self.execute(task, command, actor.clone(), wants.to_vec()).await?;
+                    return Ok(StoppedBy::Stopped(done));
                 }
                 Err(error) => return Err(error),
             };
-            let Some(planned) = planned else { break };
+            let planned = Box::new(plans.pop().expect("one mode gives one plan"));
             let same = planned.digest().is_some_and(|digest| digest.starts_with(&by.digest));
             let (true, Some(basis)) = (same, planned.basis.clone()) else {
-                return Ok(StoppedBy::Moved(Some(Box::new(planned))));
+                return Ok(StoppedBy::Moved(planned));
             };
             let (mode, reason, basis) = (by.mode, by.reason.clone(), Box::new(basis));
             let command = Command::StopAsPlanned { reason, mode, basis };
             match self.execute(task, command, actor.clone(), wants.to_vec()).await {
                 Ok(done) => return Ok(StoppedBy::Stopped(done)),
-                Err(EngineError::Refused(Refusal::PlanMoved)) => last = Some(Box::new(planned)),
+                Err(EngineError::Refused(Refusal::PlanMoved)) if tries < TRIES_MAX => tries += 1,
+                Err(EngineError::Refused(Refusal::PlanMoved)) => {
+                    return Ok(StoppedBy::Moved(planned));
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(StoppedBy::Moved(last))
-    }
-
-    /// Answers a stop by a plan of a task that was stopped already: like the first, if that was
-    /// as strong; else the plan was made on another state.
-    async fn stop_again(
-        &self,
-        task: &TaskId,
-        by: &ByPlan,
-        actor: &Principal,
-        wants: &[Key],
-    ) -> Result<StoppedBy, EngineError> {
-        let records = self.read(task, &[Key::Gate]).await?;
-        let stronger = match records.get(&Key::Gate) {
-            Some(Some(Record::Gate(gate))) => {
-                gate.stop.as_ref().is_none_or(|stop| by.mode > stop.mode)
-            }
-            _ => true,
-        };
-        if stronger {
-            return Ok(StoppedBy::Moved(None));
-        }
-        let command = Command::Stop { reason: by.reason.clone(), mode: by.mode };
-        let done = self.execute(task, command, actor.clone(), wants.to_vec()).await?;
-        Ok(StoppedBy::Stopped(done))
     }
 
     /// Computes over all records that are asked for; says whether they are of one moment.

@@ -31,12 +31,28 @@ pub struct StopFilter {
     /// Accepted before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_before: Option<String>,
+    /// With an open hold: `any`, or one of this reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
+    /// With an open hold of at least this age, in milliseconds; without `waiting`, of any reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub older_ms: Option<u64>,
+    /// With `waiting` or `older_ms`: held at this time already, from which ages count back
+    /// (RFC 3339, any offset); the server's time if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
 }
 
 impl StopFilter {
     /// True if it would mean every task.
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        let named = Self { as_of: None, ..self.clone() };
+        named == Self::default()
+    }
+
+    /// True if tasks are looked for by their open holds.
+    pub fn by_holds(&self) -> bool {
+        self.waiting.is_some() || self.older_ms.is_some()
     }
 
     /// Gives the filters as those of a list.
@@ -48,6 +64,9 @@ impl StopFilter {
             labels: self.labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
             created_after: self.created_after.clone(),
             created_before: self.created_before.clone(),
+            waiting: self.waiting.clone(),
+            older_ms: self.older_ms,
+            as_of: self.as_of.clone(),
             ..TaskQuery::default()
         }
     }
@@ -75,7 +94,8 @@ pub struct StopsCounted {
     /// Tasks of this page that match and that the caller may not stop.
     #[serde(default)]
     pub refused: Vec<StopRefused>,
-    /// The server's time. As `created_before` of the stop it leaves out what came later.
+    /// The server's time. As `created_before` of the stop it leaves out what came later; as
+    /// `as_of`, what was held later.
     pub now: String,
     /// Cursor of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

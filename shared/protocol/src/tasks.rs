@@ -385,8 +385,11 @@ pub struct TaskQuery {
     pub labels: Vec<(String, String)>,
     /// With an open hold: `any`, or one of this reason. Then the longest wait comes first.
     pub waiting: Option<String>,
-    /// With `waiting`: held for at least this long, in milliseconds.
+    /// With an open hold of at least this age, in milliseconds; without `waiting`, of any reason.
     pub older_ms: Option<u64>,
+    /// With `waiting` or `older_ms`: held at this time already, from which ages count back
+    /// (RFC 3339, any offset); the server's time if absent.
+    pub as_of: Option<String>,
     /// Accepted at or after this time (RFC 3339, any offset).
     pub created_after: Option<String>,
     /// Accepted before this time.
@@ -436,6 +439,7 @@ impl TaskQuery {
                 let older = value.parse().map_err(|_| "expected whole milliseconds")?;
                 once(&mut self.older_ms, older)
             }
+            "as_of" => once(&mut self.as_of, value),
             "created_after" => once(&mut self.created_after, value),
             "created_before" => once(&mut self.created_before, value),
             "limit" => {
@@ -460,11 +464,17 @@ impl TaskQuery {
         }
         add("waiting", self.waiting.clone());
         add("older_ms", self.older_ms.map(|older| older.to_string()));
+        add("as_of", self.as_of.clone());
         add("created_after", self.created_after.clone());
         add("created_before", self.created_before.clone());
         add("limit", self.limit.map(|limit| limit.to_string()));
         add("cursor", self.cursor.clone());
         pairs
+    }
+
+    /// True if tasks are looked for by their open holds.
+    pub fn by_holds(&self) -> bool {
+        self.waiting.is_some() || self.older_ms.is_some()
     }
 
     /// Gives the tasks a page.
@@ -521,6 +531,7 @@ mod tests {
             labels: vec![("team".into(), "a=b".into()), ("x".into(), String::new())],
             waiting: Some("failures".into()),
             older_ms: Some(60_000),
+            as_of: Some("2026-11-29T16:20:00Z".into()),
             limit: Some(200),
             ..TaskQuery::default()
         };

@@ -87,6 +87,88 @@ async fn more_than_was_counted_is_not_stopped() {
     assert_eq!(world.get(&format!("/v1/tasks/{}", late[0])).await.json()["state"], "queued");
 }
 
+/// Submits tasks of which some have a step that failed and waits for a person.
+async fn submit_held(world: &World, count: usize, label: &str) -> Vec<String> {
+    let tasks = submit(world, count, label).await;
+    for _ in 0..count {
+        let claim = world.claim().await;
+        let outcome = json!({"status": "failed", "class": "permanent", "message": "no"});
+        assert_eq!(world.complete(&claim, outcome).await.status, 200);
+    }
+    tasks
+}
+
+#[tokio::test]
+async fn a_stop_takes_the_holds_that_a_list_takes() {
+    let world = World::open().await;
+    let held = submit_held(&world, 250, "held").await;
+    let paused = submit(&world, 2, "free").await;
+    world.post(&format!("/v1/tasks/{}/pause", paused[0]), &json!({})).await;
+    let count = async |filter: Value| {
+        let query = ["waiting", "older_ms", "as_of"].map(|name| match &filter[name] {
+            Value::Null => String::new(),
+            Value::String(text) => format!("&{name}={text}"),
+            other => format!("&{name}={other}"),
+        });
+        let (mut listed, mut cursor) = (0, String::new());
+        loop {
+            let path = format!("/v1/tasks?limit=200{}{cursor}", query.concat());
+            let page = world.get(&path).await.json();
+            listed += page["tasks"].as_array().unwrap_or_else(|| panic!("{page}")).len() as u64;
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => break,
+            }
+        }
+        let pages = walk(&world, "/v1/stops/count", json!({ "filter": filter })).await;
+        assert_eq!(sum(&pages, "tasks"), listed, "{filter}");
+        listed
+    };
+    for (filter, found) in [
+        (json!({ "waiting": "any" }), 251),
+        (json!({ "waiting": "failures" }), 250),
+        (json!({ "waiting": "paused" }), 1),
+        (json!({ "waiting": "timer" }), 0),
+        (json!({ "older_ms": 0 }), 251),
+        (json!({ "older_ms": 3_600_000 }), 0),
+        (json!({ "waiting": "any", "as_of": "2020-01-01T00:00:00Z" }), 0),
+    ] {
+        assert_eq!(count(filter.clone()).await, found, "{filter}");
+    }
+    let mine = json!({ "waiting": "failures", "labels": { "batch": "held" } });
+    let stop = json!({ "filter": mine, "expected": 250, "mode": "drain" });
+    let first = world.post("/v1/stops", &stop).await.json();
+    assert!(first["next_cursor"].is_string(), "one page does not hold them: {first}");
+    let rest = walk(&world, "/v1/stops", stop).await; // begun anew: what was stopped waits no more
+    assert_eq!(first["stopped"].as_u64().unwrap() + sum(&rest, "stopped"), 250);
+    assert_eq!(sum(&rest, "already"), 0);
+    let view = world.get(&format!("/v1/tasks/{}", held[249])).await.json();
+    assert_eq!(view["stop"]["mode"], "drain", "{view}");
+    assert_eq!(count(json!({ "older_ms": 0 })).await, 1, "the paused one was not meant");
+    for task in &paused {
+        assert!(world.get(&format!("/v1/tasks/{task}")).await.json()["stop"].is_null());
+    }
+}
+
+#[tokio::test]
+async fn what_is_held_after_the_count_is_not_stopped() {
+    let world = World::open().await;
+    let mut tasks = submit_held(&world, 2, "mine").await;
+    let filter = json!({ "waiting": "any" });
+    let counted = walk(&world, "/v1/stops/count", json!({ "filter": filter })).await;
+    assert_eq!(sum(&counted, "tasks"), 2);
+    let mut bound = filter.clone();
+    bound["as_of"] = counted[0]["now"].clone();
+    let count = json!({ "filter": { "waiting": "timer" } });
+    while world.post("/v1/stops/count", &count).await.json()["now"] == bound["as_of"] {}
+    tasks.extend(submit_held(&world, 1, "mine").await);
+    let refused = world.post("/v1/stops", &json!({ "filter": filter, "expected": 2 })).await;
+    assert_eq!(refused.problem(), "not_applicable", "without it there is one too many");
+    let done = walk(&world, "/v1/stops", json!({ "filter": bound, "expected": 2 })).await;
+    assert_eq!(sum(&done, "stopped"), 2);
+    assert!(world.get(&format!("/v1/tasks/{}", tasks[2])).await.json()["stop"].is_null());
+}
+
 #[tokio::test]
 async fn what_is_wrong_is_named_and_cursors_belong_to_their_stop() {
     let world = World::open().await;
@@ -98,6 +180,13 @@ async fn what_is_wrong_is_named_and_cursors_belong_to_their_stop() {
             "/v1/stops",
             json!({ "filter": { "created_after": "monday" }, "expected": 1 }),
             "/filter/created_after",
+        ),
+        ("/v1/stops/count", json!({ "filter": { "as_of": "2026-01-01T00:00:00Z" } }), "/filter"),
+        ("/v1/stops/count", json!({ "filter": { "waiting": "nobody" } }), "/filter/waiting"),
+        (
+            "/v1/stops",
+            json!({ "filter": { "waiting": "any", "as_of": "now" }, "expected": 1 }),
+            "/filter/as_of",
         ),
     ] {
         let answer = world.post(path, &body).await;

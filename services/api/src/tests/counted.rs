@@ -13,18 +13,31 @@ use standfast_engine::ports::{Load, Range, Store, StoreError, StoreHealth};
 pub(crate) struct Counted<S> {
     store: S,
     reads: AtomicUsize,
+    records: AtomicUsize,
+    ranges: AtomicUsize,
     /// The scopes and fields of all commits and removals.
     written: Mutex<Vec<String>>,
 }
 
 impl<S: Store> Counted<S> {
     pub fn new(store: S) -> Self {
-        Self { store, reads: AtomicUsize::new(0), written: Mutex::default() }
+        let [reads, records, ranges] = [0; 3].map(AtomicUsize::new);
+        Self { store, reads, records, ranges, written: Mutex::default() }
     }
 
     /// Gives how many calls have read, whatever each has read.
     pub fn reads(&self) -> usize {
         self.reads.load(Ordering::SeqCst)
+    }
+
+    /// Gives how many records were asked for.
+    pub fn records(&self) -> usize {
+        self.records.load(Ordering::SeqCst)
+    }
+
+    /// Gives how many ranges of indexes were asked for.
+    pub fn ranges_read(&self) -> usize {
+        self.ranges.load(Ordering::SeqCst)
     }
 
     /// Gives what was written so far.
@@ -48,6 +61,8 @@ impl<S: Store> Store for Counted<S> {
         loads: &[Load],
     ) -> Result<(Time, Vec<Vec<Option<StoredRecord>>>), StoreError> {
         self.count_read();
+        let fields = loads.iter().map(|load| load.fields.len()).sum();
+        self.records.fetch_add(fields, Ordering::SeqCst);
         self.store.load(loads).await
     }
 
@@ -71,6 +86,7 @@ impl<S: Store> Store for Counted<S> {
 
     async fn ranges(&self, ranges: &[Range]) -> Result<Vec<Vec<String>>, StoreError> {
         self.count_read();
+        self.ranges.fetch_add(ranges.len(), Ordering::SeqCst);
         self.store.ranges(ranges).await
     }
 

@@ -218,11 +218,19 @@ async fn what_waits_is_listed_by_reason_the_longest_wait_first_and_once() {
     };
     assert_eq!(count("waiting=any&older_ms=0").await, 5);
     assert_eq!(count("waiting=any&older_ms=3600000").await, 0);
+    assert_eq!(count("older_ms=0").await, 5);
+    assert_eq!(count("older_ms=3600000").await, 0);
+    assert_eq!(count("waiting=any&as_of=2020-01-01T00:00:00Z").await, 0);
+    let to = json!({"to": "user:ben"});
+    world.post(&format!("/v1/tasks/{}/hand-over", failed[1]), &to).await;
+    assert_eq!(count("waiting=any&owner=user:ben").await, 1, "who owns it now counts");
     assert_eq!(count("waiting=uncertain_effect").await, 0);
     assert_eq!(count("waiting=failures&state=completed").await, 0);
     world.post(&format!("/v1/tasks/{}/stop", failed[0]), &json!({})).await;
     assert_eq!(count("waiting=failures").await, 4, "a stop ends what holds");
-    for query in ["waiting=nobody", "older_ms=5", "waiting=any&older_ms=x"] {
+    for query in
+        ["waiting=nobody", "as_of=2020-01-01T00:00:00Z", "older_ms=x", "older_ms=5&as_of=x"]
+    {
         assert_eq!(world.get(&format!("/v1/tasks?{query}")).await.status, 422, "{query}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod attempts;
+mod bounds;
 mod bulk_stops;
 mod counted;
 mod effects;
@@ -29,6 +30,7 @@ use standfast_domain::record::EffectClass;
 use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
 use standfast_engine::claims::Claims;
+use standfast_engine::ports::Store;
 use standfast_engine::registry::Registry;
 use standfast_engine::submission::{Handlers, RETENTION_DEFAULT};
 use standfast_engine::time::{SystemClock, SystemIds};
@@ -129,6 +131,13 @@ impl World {
     pub async fn token(&self, role: Role, principal: &str) -> String {
         let principal = Principal::new(principal).unwrap();
         self.api.tokens().create(role, &principal, "test").await.unwrap().secret
+    }
+
+    /// Names who has announced workers, past what an api believes for seconds.
+    pub async fn announced(&self) -> Vec<Principal> {
+        let registry = Registry::new(self.api.engine().clone());
+        let workers = registry.workers().await.unwrap();
+        workers.into_iter().filter_map(|worker| worker.principal).collect()
     }
 
     pub async fn send(&self, request: Request<Body>) -> Answer {

@@ -441,6 +441,58 @@ async fn a_worker_works_within_its_ceiling() {
 }
 
 #[tokio::test]
+async fn what_an_attempt_cost_is_told_late_by_whom_it_was_claimed_and_once() {
+    let world = World::open().await;
+    let admin = grant(&world, Grant::new(who("user:admin"), Role::Admin)).await;
+    let own = grant(&world, Grant::new(who("worker:own"), Role::Worker)).await;
+    let other = grant(&world, Grant::new(who("worker:other"), Role::Worker)).await;
+    let task = submitted(&world, &admin, &chain(&["a"])).await;
+    let ask = json!({"worker": "w", "queue": "default", "handlers": ["echo"]});
+    let claim = send(&world, ("POST", "/v1/claims"), Some(&own), &ask).await.json();
+    let stop = format!("/v1/tasks/{task}/steps/a/attempts/1/stop");
+    assert_eq!(send(&world, ("POST", &stop), Some(&admin), &json!({})).await.status, 200);
+    let next = send(&world, ("POST", "/v1/claims"), Some(&other), &ask).await.json();
+    assert_eq!((&claim["attempt"], &next["attempt"]), (&json!(1), &json!(2)));
+    let path = format!("/v1/claims/{task}/a/complete");
+    let tell = async |secret: &str, epoch: u32| {
+        let outcome = json!({"status": "succeeded", "output": 1, "cost_usd_micros": 70});
+        let body = json!({"worker": "w", "attempt": 1, "epoch": epoch, "outcome": outcome});
+        let told = send(&world, ("POST", &path), Some(secret), &body).await;
+        assert_eq!(told.problem(), "fenced", "its outcome is not used");
+        let path = format!("/v1/tasks/{task}");
+        let task = send(&world, ("GET", &path), Some(&admin), &Value::Null).await;
+        task.json()["cost_usd_micros"].as_u64().unwrap()
+    };
+    assert_eq!(tell(&other, 1).await, 0, "another worker's cost is not its to tell");
+    assert_eq!(tell(&admin, 1).await, 0);
+    assert_eq!(tell(&own, 2).await, 0, "it ran in another epoch");
+    assert_eq!(tell(&own, 1).await, 70, "although another holds the step by now");
+    assert_eq!(tell(&own, 1).await, 70, "and once");
+}
+
+#[tokio::test]
+async fn a_workers_id_is_its_principals_while_it_is_announced() {
+    let world = World::open().await;
+    let admin = grant(&world, Grant::new(who("user:admin"), Role::Admin)).await;
+    let own = grant(&world, Grant::new(who("worker:own"), Role::Worker)).await;
+    let other = grant(&world, Grant::new(who("worker:other"), Role::Worker)).await;
+    let say = async |secret: &str, leaving: bool| {
+        let body = json!({"worker": "w", "queues": ["default"], "handlers": [{"name": "echo"}],
+            "leaving": leaving});
+        let told = send(&world, ("POST", "/v1/workers"), Some(secret), &body).await;
+        (told.status.as_u16(), world.announced().await)
+    };
+    assert_eq!(say(&own, false).await, (200, vec![who("worker:own")]));
+    assert_eq!(say(&other, true).await, (403, vec![who("worker:own")]));
+    assert_eq!(say(&other, false).await, (403, vec![who("worker:own")]));
+    assert_eq!(say(&own, false).await, (200, vec![who("worker:own")]));
+    assert_eq!(say(&own, true).await, (200, vec![]));
+    assert_eq!(say(&own, true).await, (200, vec![]), "twice is once");
+    assert_eq!(say(&other, false).await, (200, vec![who("worker:other")]));
+    assert_eq!(say(&admin, true).await, (200, vec![]));
+}
+
+#[tokio::test]
 async fn the_person_of_the_embedded_mode_acts_for_another_and_nobody_else_does() {
     let access = Access::Fixed { token_sha256: sha256_hex("secret"), identity: Identity::local() };
     let world = World::with(access, Vec::new(), Admin::default()).await;

@@ -45,7 +45,9 @@ async fn a_stop_follows_the_plan_with_its_digest_and_reports_the_same_items() {
     assert_eq!((stopped.status.as_u16(), &stopped.json()["state"]), (200, &json!("cancelling")));
     assert_eq!(world.post(&path, &stop).await.status, 200, "twice is once");
     let strengthened = json!({"mode": "undo", "digest": digest});
-    assert_eq!(world.post(&path, &strengthened).await.problem(), "plan_moved");
+    let refused = world.post(&path, &strengthened).await;
+    assert_eq!(refused.problem(), "plan_moved", "it is the digest of another mode");
+    assert_eq!(refused.json()["stop_plan"]["mode"], "undo");
 
     let under_way = settlement(&world, &task).await;
     assert_eq!(ids(&under_way), ids(&before));
@@ -119,4 +121,44 @@ async fn a_plan_is_shown_to_those_who_see_the_task_and_to_nobody_else() {
         let answer = world.send(request("GET", &uri, &headers, "")).await;
         assert_eq!(answer.status, 404, "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_stronger_stop_by_digest_is_taken_as_long_as_its_plan_stands() {
+    let world = World::open().await;
+    let mut steps = chain(&["build", "ship"]);
+    steps["steps"].as_array_mut().unwrap().push(json!({"id": "check", "uses": "echo"}));
+    let task = world.submit(&steps).await;
+    let claims = [world.claim().await, world.claim().await];
+    let path = format!("/v1/tasks/{task}/stop");
+    let first = plan(&world, &task, "halt").await;
+    assert_eq!(world.post(&path, &json!({"mode": "drain"})).await.status, 200);
+    let shown = plan(&world, &task, "halt").await;
+    assert_eq!(shown["digest"], first["digest"], "a drain changes nothing of what a halt does");
+    assert_eq!(ids(&shown), ["attempt build#1", "step ship", "attempt check#1"]);
+    assert_eq!(shown["items"][0]["fate"], "told_to_end");
+    let same = world.get(&format!("/v1/tasks/{task}/stop-plan?mode=drain")).await;
+    assert_eq!(same.problem(), "not_applicable", "it was stopped so already");
+
+    let check = claims.iter().find(|claim| claim["step"] == "check").unwrap();
+    let outcome = json!({"status": "succeeded", "output": 1});
+    assert_eq!(world.complete(check, outcome).await.status, 200);
+    let halt = |digest: &Value| json!({"mode": "halt", "digest": digest});
+    let refused = world.post(&path, &halt(&shown["digest"])).await;
+    assert_eq!((refused.status.as_u16(), refused.problem().as_str()), (409, "plan_moved"));
+    let now = refused.json()["stop_plan"].clone();
+    assert_eq!(ids(&now), ["attempt build#1", "step ship"]);
+    assert_eq!(world.get(&format!("/v1/tasks/{task}")).await.json()["stop"]["mode"], "drain");
+
+    let stopped = world.post(&path, &halt(&now["digest"])).await;
+    assert_eq!((stopped.status.as_u16(), &stopped.json()["stop"]["mode"]), (200, &json!("halt")));
+    assert_eq!(world.post(&path, &halt(&now["digest"])).await.status, 200, "twice is once");
+    let beat = json!({"worker": "w", "attempt": 1, "epoch": 1});
+    let beat = world.post(&format!("/v1/claims/{task}/build/heartbeat"), &beat).await;
+    assert_eq!(beat.json()["stop"], true);
+    let events = world.get(&format!("/v1/tasks/{task}/events")).await.json();
+    let stronger = events["events"].as_array().unwrap().iter();
+    let stronger: Vec<_> = stronger.filter(|event| event["type"] == "stop_strengthened").collect();
+    assert_eq!(stronger.len(), 1);
+    assert_eq!(stronger[0]["data"]["plan_sha256"], now["digest"]);
 }

@@ -1,7 +1,7 @@
 //! A token's ceiling as it is typed: a file, and single parts that come on top of it.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use standfast_domain::ceiling::{Ceiling, Naming};
@@ -41,16 +41,18 @@ pub struct CeilingArgs {
     ceiling_owners: Option<Vec<Naming>>,
 }
 
+/// Reads the file of a ceiling.
+pub fn of_file(path: &Path) -> Result<Ceiling, Failure> {
+    let value = plan_file::read_value(path)?;
+    serde_json::from_value(value)
+        .map_err(|error| Failure::usage(format!("failed to read {}: {error}", path.display())))
+}
+
 impl CeilingArgs {
     /// Reads the file, if there is one, and puts the parts that were typed in its place.
     pub fn read(self) -> Result<Ceiling, Failure> {
         let mut ceiling = match &self.file {
-            Some(path) => {
-                let value = plan_file::read_value(path)?;
-                serde_json::from_value::<Ceiling>(value).map_err(|error| {
-                    Failure::usage(format!("failed to read {}: {error}", path.display()))
-                })?
-            }
+            Some(path) => of_file(path)?,
             None => Ceiling::default(),
         };
         put(&mut ceiling.handlers, self.ceiling_handlers);

@@ -21,12 +21,6 @@ Examples:
 pub struct ListArgs {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Only tasks with an open hold, of this reason if one is named; the longest wait first
-    #[arg(long, value_name = "REASON", num_args = 0..=1, default_missing_value = "any")]
-    waiting: Option<String>,
-    /// With --waiting: only what has waited so long, such as 30m, 1h or 2d
-    #[arg(long, value_name = "SPAN", requires = "waiting", value_parser = span)]
-    older: Option<u64>,
     /// Tasks a page
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_LIMIT_MAX)))]
     limit: Option<u32>,
@@ -64,6 +58,12 @@ pub struct FilterArgs {
     /// Only tasks accepted before this time
     #[arg(long, value_name = "TIME")]
     created_before: Option<String>,
+    /// Only tasks with an open hold, of this reason if one is named; the longest wait first
+    #[arg(long, value_name = "REASON", num_args = 0..=1, default_missing_value = "any")]
+    waiting: Option<String>,
+    /// Only tasks with an open hold that is as old as this, such as 30m, 1h or 2d
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    older: Option<u64>,
 }
 
 impl FilterArgs {
@@ -76,6 +76,8 @@ impl FilterArgs {
             labels: self.labels,
             created_after: self.created_after,
             created_before: self.created_before,
+            waiting: self.waiting,
+            older_ms: self.older,
             limit,
             ..TaskQuery::default()
         }
@@ -124,9 +126,6 @@ fn span(text: &str) -> Result<u64, String> {
 pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
     let connection = connect(&args.place, Missing::Refuse).await?;
     let mut query = args.filter.query(args.limit.or(args.all.then_some(PAGE_LIMIT_MAX)));
-    let waiting = args.waiting.is_some();
-    query.waiting = args.waiting;
-    query.older_ms = args.older;
     query.cursor = args.cursor;
     let mut page = connection.client.list(&query).await?;
     while args.all
@@ -138,7 +137,7 @@ pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
         page.next_cursor = next.next_cursor;
     }
     connection.close().await;
-    print(&page, waiting, args.json)?;
+    print(&page, query.by_holds(), args.json)?;
     Ok(Exit::Completed)
 }
 

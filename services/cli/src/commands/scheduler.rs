@@ -1,11 +1,14 @@
 //! `standfast scheduler`: moves time along for an installation, and takes in its messages.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use standfast_domain::ceiling::Ceiling;
 use standfast_domain::time::Span;
 use standfast_scheduler::{Intake, Scheduler, Settings};
 
+use crate::commands::ceiling;
 use crate::commands::worker::claim_length;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -30,15 +33,27 @@ pub struct SchedulerArgs {
     #[arg(value_parser = claim_length, default_value = "30s")]
     claim_length: Span,
     /// Take messages of the broker's users only if something was granted to them; see
-    /// standfast token create --amqp-user. Without it any of them publishes as user:NAME
+    /// standfast token create --amqp-user. Without it any of them publishes as user:NAME, within
+    /// the ceiling for those without a grant
     #[arg(long, env = "STANDFAST_AMQP_GRANTED_USERS_ONLY", hide_env_values = true)]
     amqp_granted_users_only: bool,
+    /// File of the ceiling for users of the broker without a grant, as for standfast token create.
+    /// By default: queue default; effects none and idempotent; 10 attempts of 1h; 30d of
+    /// retention; nobody else named
+    #[arg(long, env = "STANDFAST_AMQP_CEILING", hide_env_values = true, value_name = "FILE")]
+    #[arg(conflicts_with = "amqp_granted_users_only")]
+    amqp_ceiling: Option<PathBuf>,
     #[command(flatten)]
     installation: InstallationArgs,
 }
 
 /// Carries out its duties until told to end.
 pub async fn execute(args: SchedulerArgs) -> Result<Exit, Failure> {
+    let ungranted = match (&args.amqp_ceiling, args.amqp_granted_users_only) {
+        (_, true) => None,
+        (Some(file), false) => Some(Arc::new(ceiling::of_file(file)?)),
+        (None, false) => Some(Arc::new(Ceiling::of_ungranted_users())),
+    };
     let started = Process::start(&args.installation, Some(START_WAIT), false).await?;
     let Some(mut process) = started else { return Ok(Exit::Completed) };
     let parts = &process.parts;
@@ -50,7 +65,7 @@ pub async fn execute(args: SchedulerArgs) -> Result<Exit, Failure> {
         registry: parts.registry.clone(),
         handlers: Arc::new(parts.handlers.clone()),
         retention: args.retain.retain,
-        granted_users_only: args.amqp_granted_users_only,
+        ungranted,
         gauges: scheduler.gauges().intake.clone(),
     };
     process.watched.scheduler = Some(scheduler.gauges());

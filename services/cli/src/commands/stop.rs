@@ -25,6 +25,7 @@ Examples:
   standfast stop t07-4k9v2mq8r5x1c --report
   standfast stop --state queued --label team=tools --count
   standfast stop --state queued --label team=tools --reason \"wrong branch\"
+  standfast stop --waiting failures --older 2d
 
 A stop of one task asks nothing: it is stored at once. To look first, use --preview, and stop by
 the digest that it shows: if the task has moved since, nothing is stopped and the new plan is

@@ -50,14 +50,17 @@ pub fn filter(args: FilterArgs) -> StopFilter {
         labels: query.labels.into_iter().collect(),
         created_after: query.created_after,
         created_before: query.created_before,
+        waiting: query.waiting,
+        older_ms: query.older_ms,
+        as_of: None,
     }
 }
 
 /// Counts, asks, stops. Broken off anywhere, the same command goes on where it was.
 pub async fn execute(mut filter: StopFilter, how: How, place: &Place) -> Result<Exit, Failure> {
     if filter.is_empty() {
-        let message = "name a task, or filters such as --state or --label; a stop without them \
-                       would mean every task";
+        let message = "name a task, or filters such as --state, --label or --waiting; a stop \
+                       without them would mean every task";
         return Err(Failure::usage(message));
     }
     let connection = connect(place, Missing::Refuse).await?;
@@ -75,7 +78,8 @@ pub async fn execute(mut filter: StopFilter, how: How, place: &Place) -> Result<
     Ok(Exit::Completed)
 }
 
-/// Counts, and bounds the filter by the time of that, so that what comes later is not meant.
+/// Counts, and bounds the filter by the time of that, so that what comes later, or is held
+/// later, is not meant.
 async fn count(
     client: &Client,
     filter: &mut StopFilter,
@@ -94,6 +98,7 @@ async fn count(
             break;
         }
     }
+    filter.as_of = now.clone().filter(|_| filter.by_holds());
     if filter.created_before.is_none() {
         filter.created_before = now;
     }

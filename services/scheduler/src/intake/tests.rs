@@ -137,7 +137,7 @@ fn world() -> World {
         registry: Arc::new(Registry::new(engine.clone())),
         handlers: Arc::new(Echo),
         retention: RETENTION_DEFAULT,
-        granted_users_only: false,
+        ungranted: Some(Arc::new(Ceiling::of_ungranted_users())),
         gauges: Arc::default(),
         engine,
     };
@@ -504,7 +504,7 @@ async fn groups_and_ceilings_bound_what_comes_over_amqp() {
 #[tokio::test]
 async fn a_user_of_the_broker_is_whom_it_was_granted_to_be() {
     let World { mut intake, dir: _dir, .. } = world();
-    intake.granted_users_only = true;
+    intake.ungranted = None;
     let nobody = problem_of(intake.accept(&delivery("user:ana", None)).await.unwrap());
     assert_eq!(nobody.known(), Some(ProblemKind::Unauthorized));
     assert!(nobody.detail.contains("--amqp-user ana"), "{nobody}");

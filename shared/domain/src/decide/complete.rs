@@ -45,7 +45,7 @@ pub(super) fn decide(
     match view.attempt(at) {
         Ok(_) => {}
         Err(halt @ Halt::Refuse(Refusal::Fenced { .. })) => {
-            return late(view, at, outcome, cost_usd_micros)?.ok_or(halt);
+            return late(view, at, outcome, cost_usd_micros, given)?.ok_or(halt);
         }
         Err(halt) => return Err(halt),
     }
@@ -100,14 +100,21 @@ fn was_taken(view: &View, at: &Attempt, outcome: &Outcome) -> Result<bool, Halt>
 }
 
 /// Records, once, that an attempt's worker told a result after the attempt was taken from it:
-/// its outcome is not used, its cost is.
+/// its outcome is not used, its cost is. It must come as whom it claimed; and an attempt that
+/// its worker ended itself has told its cost.
 fn late(
     view: &View,
     at: &Attempt,
     outcome: &Outcome,
     cost_usd_micros: u64,
+    given: &Given,
 ) -> Result<Option<Decision>, Halt> {
-    let own = |last: &LastAttempt| last.attempt == at.attempt && last.worker == at.worker;
+    let own = |last: &LastAttempt| {
+        last.attempt == at.attempt
+            && last.epoch == at.epoch
+            && last.worker == at.worker
+            && last.taken_from.as_ref() == Some(&given.actor)
+    };
     let state = view.step(&at.step)?;
     if !state.last.as_ref().is_some_and(|last| own(last) && !last.late) {
         return Ok(None);

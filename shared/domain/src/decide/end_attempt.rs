@@ -56,14 +56,16 @@ pub(super) fn uncharged(
     Ok(changes)
 }
 
-/// Marks the attempts that end by these changes as taken from their workers.
-pub(super) fn taken(mut changes: Vec<Change>) -> Vec<Change> {
+/// Marks the attempts that end by these changes as taken from their workers, which may still
+/// tell what they cost.
+pub(super) fn taken(view: &View, mut changes: Vec<Change>) -> Result<Vec<Change>, Halt> {
     for change in &mut changes {
-        if let Change::AttemptFailed { taken, .. } = change {
+        if let Change::AttemptFailed { step, taken, claimed_by, .. } = change {
             *taken = true;
+            *claimed_by = view.claim(step)?.map(|claim| claim.principal.clone());
         }
     }
-    changes
+    Ok(changes)
 }
 
 /// Takes an attempt from a silent worker.
@@ -84,7 +86,7 @@ pub(super) fn expire(
     }
     let failure = if proven { silence(claim) } else { expiry(claim) };
     let Decision { changes, payloads } = after_failure(view, step, claim, &failure, 0, given)?;
-    Ok(Decision { changes: taken(changes), payloads })
+    Ok(Decision { changes: taken(view, changes)?, payloads })
 }
 
 /// Says how an attempt failed whose claim has expired: its worker fell silent, or went on with
@@ -143,6 +145,7 @@ pub(super) fn attempt_failed(
         charged,
         details: claim.details.clone(),
         taken: false,
+        claimed_by: None,
     }
 }
 

@@ -172,5 +172,5 @@ pub(super) fn interrupted(
             changes.push(end_attempt::attempt_failed(step, claim, &failure, 0, false));
         }
     }
-    Ok(end_attempt::taken(changes))
+    end_attempt::taken(view, changes)
 }

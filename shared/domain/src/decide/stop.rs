@@ -31,7 +31,7 @@ pub(super) fn decide(
             Ok(Change::StopRequested { reason, mode, plan_sha256: None }.into())
         }
         Phase::Closing { ending: Ending::Cancelled } if stronger => {
-            Ok(Change::StopStrengthened { reason, mode }.into())
+            Ok(Change::StopStrengthened { reason, mode, plan_sha256: None }.into())
         }
         Phase::Closing { ending: Ending::Cancelled | Ending::Completed } => Ok(Decision::nothing()),
         // What runs now cleans up after the end that was decided: there is nothing to stop.
@@ -47,8 +47,8 @@ pub(super) fn decide(
     }
 }
 
-/// Stops a task only if what a stop plan was made on still stands. One that was stopped already
-/// stays as it is, whoever asked and by which plan.
+/// Stops a task, or strengthens its stop, only if what a stop plan was made on still stands. One
+/// that was stopped as hard already stays as it is, whoever asked and by which plan.
 pub(super) fn as_planned(
     view: &View,
     reason: Option<String>,
@@ -60,7 +60,9 @@ pub(super) fn as_planned(
         return Err(Refusal::PlanMoved.into());
     }
     for change in &mut decision.changes {
-        if let Change::StopRequested { plan_sha256, .. } = change {
+        if let Change::StopRequested { plan_sha256, .. }
+        | Change::StopStrengthened { plan_sha256, .. } = change
+        {
             *plan_sha256 = Some(basis.digest.clone());
         }
     }

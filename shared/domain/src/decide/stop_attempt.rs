@@ -52,5 +52,5 @@ pub(super) fn decide(
     let retry_after = sends_until.map(|until| until.since(given.now));
     let failure = Failure { retry_after, ..Failure::new(FailureClass::Cancelled, message) };
     let changes = end_attempt::uncharged(view, step, claim, &failure, given)?;
-    Ok(end_attempt::taken(changes).into())
+    Ok(end_attempt::taken(view, changes)?.into())
 }

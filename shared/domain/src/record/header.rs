@@ -381,7 +381,7 @@ pub struct Stop {
     /// The strongest mode that was asked for while attempts still ran.
     #[serde(default)]
     pub mode: StopMode,
-    /// Digest of the stop plan that it was asked for by.
+    /// Digest of the stop plan that it was first asked for by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_sha256: Option<String>,
     /// Holds of the task itself that ended with it.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Gate, is_zero, is_zero_u64};
 use crate::hold::Hold;
-use crate::ids::{Queue, WorkerId};
+use crate::ids::{Principal, Queue, WorkerId};
 use crate::outcome::FailureClass;
 use crate::time::{Span, Time};
 
@@ -87,6 +87,13 @@ pub struct LastAttempt {
     /// Its number.
     #[serde(default)]
     pub attempt: u32,
+    /// The epoch it ran in.
+    #[serde(default)]
+    pub epoch: u32,
+    /// As whom it was claimed, if it was taken from its worker: who may still tell, once, what
+    /// it came to and what it cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_from: Option<Principal>,
     /// True once its worker told a result all the same, after the attempt was taken from it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,

@@ -57,18 +57,18 @@ fn rights(of: &Identity) -> String {
 fn rights_follow_the_table() {
     use Role::{Admin, Participant, Publisher, Worker};
     for (principal, role, groups, expected) in [
-        ("user:owner", Publisher, vec![], "view answer approve operate stop hand_over"),
-        ("user:owner", Participant, vec![], "view answer approve operate stop hand_over"),
+        ("user:owner", Publisher, vec![], "view answer operate stop hand_over"),
+        ("user:owner", Participant, vec![], "view answer operate stop hand_over"),
         ("user:operator", Publisher, vec![], "view answer operate stop"),
-        ("user:approver", Publisher, vec![], "view approve"),
+        ("user:approver", Publisher, vec![], "view"),
         ("user:viewer", Publisher, vec![], "view"),
         ("user:submitter", Publisher, vec![], "view"),
         ("user:x", Participant, vec!["group:operators"], "view answer operate stop"),
-        ("user:x", Participant, vec!["group:approvers"], "view approve"),
+        ("user:x", Participant, vec!["group:approvers"], "view"),
         ("user:x", Participant, vec!["group:viewers"], "view"),
         ("user:x", Participant, vec!["group:others"], ""),
         ("user:x", Publisher, vec![], ""),
-        ("user:x", Admin, vec![], "view answer approve operate stop hand_over"),
+        ("user:x", Admin, vec![], "view answer operate stop hand_over"),
         ("user:owner", Worker, vec![], ""),
         ("user:x", Worker, vec!["group:operators"], ""),
     ] {

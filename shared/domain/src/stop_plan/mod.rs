@@ -52,15 +52,16 @@ pub struct StopPlan {
 }
 
 /// Says what a stop would do. Halts with what is to be loaded; refuses where there is nothing
-/// left to stop.
+/// left to stop, or a stop stands that is as strong.
 pub fn plan(view: &View, mode: StopMode) -> Result<StopPlan, Halt> {
-    Ok(of(&stoppable(view)?, view.task(), mode))
+    Ok(of(&stoppable(view, Some(mode))?, view.task(), mode))
 }
 
 /// Says what a stop of each of these modes would do, each with what it was made on: nothing if
-/// the view does not know versions. One walk serves all of them.
+/// the view does not know versions. One walk serves all of them; refuses if one of them would do
+/// nothing.
 pub fn plans(view: &View, modes: &[StopMode]) -> Result<Vec<(StopPlan, Option<Basis>)>, Halt> {
-    let walk = stoppable(view)?;
+    let walk = stoppable(view, modes.iter().min().copied())?;
     let with_basis = |mode: &StopMode| {
         let plan = of(&walk, view.task(), *mode);
         let basis = basis::of(view, &walk, &plan.digest);
@@ -80,19 +81,21 @@ fn walk(view: &View) -> Result<Walk<'_>, Halt> {
     walk::walk(view)
 }
 
-/// Walks a task that can be stopped; refuses one whose end is decided, or that was stopped
-/// already.
-fn stoppable(view: &View) -> Result<Walk<'_>, Halt> {
+/// Walks a task that can be stopped in a mode; refuses one whose end is decided, or that was
+/// stopped already. While attempts still run, a stronger stop takes the place of a weaker one.
+fn stoppable(view: &View, mode: Option<StopMode>) -> Result<Walk<'_>, Halt> {
     view.need([Key::Header, Key::Gate])?;
-    if view.gate()?.stop.is_some() {
+    let known = view.gate()?.stop.map(|stop| stop.mode);
+    if known.is_some_and(|known| mode.is_none_or(|mode| mode <= known)) {
         return Err(Refusal::Stopped.into());
     }
     match view.header()?.phase {
         Phase::Main | Phase::Closing { ending: Ending::Failed } => walk(view),
+        Phase::Closing { ending: Ending::Cancelled } if known.is_some() => walk(view),
         Phase::Closing { ending } | Phase::Finally { ending } => {
             Err(Refusal::EndDecided(ending).into())
         }
-        Phase::Undoing { .. } => Err(Refusal::Stopped.into()),
+        Phase::Undoing { .. } => Err(Refusal::EndDecided(Ending::Cancelled).into()),
         Phase::Ended { .. } => Err(Refusal::Ended(view.header()?.state).into()),
     }
 }

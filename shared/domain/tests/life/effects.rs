@@ -131,6 +131,33 @@ fn a_late_result_is_recorded_once_and_refused_then() {
 }
 
 #[test]
+fn an_attempt_that_its_worker_ended_is_not_charged_again() {
+    let mut world = given(EffectClass::None);
+    world.claim(0, "pay", "w1").expect("it is ready");
+    let at = world.attempt_of("pay");
+    assert_eq!(world.complete(0, at.clone(), failure(FailureClass::Retryable)), Ok(true));
+    let cost = world.header().cost_usd_micros;
+    let fenced = Err(Refusal::Fenced { step: id("pay"), attempt: at.attempt });
+    assert_eq!(world.complete(0, at.clone(), success(Vec::new())), fenced);
+    assert_eq!(world.complete(0, at, failure(FailureClass::Permanent)), fenced);
+    assert_eq!(world.header().cost_usd_micros, cost);
+    world.drive();
+}
+
+#[test]
+fn of_another_epoch_a_late_result_is_refused() {
+    let mut world = given(EffectClass::None);
+    world.claim(0, "pay", "w1").expect("it is ready");
+    let at = world.attempt_of("pay");
+    fall_silent(&mut world, &at);
+    let other = Attempt { epoch: at.epoch + 1, ..at.clone() };
+    let fenced = Err(Refusal::Fenced { step: id("pay"), attempt: at.attempt });
+    assert_eq!(world.complete(0, other, success(Vec::new())), fenced);
+    assert_eq!(world.complete(0, at, success(Vec::new())), Ok(true));
+    world.drive();
+}
+
+#[test]
 fn a_receipt_is_taken_after_a_stop() {
     let mut world = given(EffectClass::Irreversible);
     let at = sending(&mut world, EffectClass::Irreversible);

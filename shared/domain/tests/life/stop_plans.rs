@@ -33,7 +33,7 @@ fn came_to(world: &World) -> Settlement {
     over(&mut view, settlement).expect("it was stopped")
 }
 
-/// The plan's basis, with versions as a reader of the store knows them.
+/// The basis of a halt's plan, with versions as a reader of the store knows them.
 fn made_on(world: &mut World) -> Basis {
     let digest = halt(world).digest;
     let mut view = standfast_domain::view::View::new(world.task.clone());
@@ -229,6 +229,27 @@ fn a_stop_as_planned_sees_what_its_own_commit_has_changed() {
     let done = Command::CompleteAttempt { at, outcome, added: Vec::new(), cost_usd_micros: 0 };
     let said = world.execute(0, &[done, stop_by(&basis)]);
     assert_eq!(said, [Ok(true), Err(Refusal::PlanMoved)]);
+    world.drive();
+}
+
+#[test]
+fn a_stronger_stop_as_planned_sees_what_has_happened_since_the_weaker_one() {
+    let mut world = given(vec![step("a", &[]), step("b", &[])]);
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    assert_eq!(world.claim(0, "b", "w2"), Ok(true));
+    let before = made_on(&mut world);
+    assert_eq!(world.stop_as(StopMode::Drain), Ok(true));
+    assert_eq!(planned(&world, StopMode::Drain).unwrap_err(), Refusal::Stopped);
+    assert_eq!(world.run(1, stop_by(&before)), Err(Refusal::PlanMoved), "the stop was logged");
+    let basis = made_on(&mut world);
+    assert_eq!(basis.digest, before.digest, "what a halt does is the same");
+    let at = world.attempt_of("b");
+    assert_eq!(world.complete(0, at, failure(FailureClass::Cancelled)), Ok(true));
+    assert_eq!(world.run(1, stop_by(&basis)), Err(Refusal::PlanMoved));
+    let basis = made_on(&mut world);
+    assert_eq!(world.run(1, stop_by(&basis)), Ok(true));
+    assert_eq!(came_to(&world).stop.mode, StopMode::Halt);
+    assert_eq!(world.run(0, stop_by(&basis)), Ok(false), "twice is once");
     world.drive();
 }
 
