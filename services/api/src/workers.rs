@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use standfast_domain::ids::{HandlerName, NameFault, Queue, WorkerId};
-use standfast_engine::registry::{ANNOUNCEMENT, WorkerLoad};
+use standfast_engine::registry::{ANNOUNCEMENT, Announcement, WorkerLoad};
 use standfast_protocol::claims::{Announce, Announced};
 use standfast_protocol::limits::{ANNOUNCED_MAX, REQUEST_BYTES_MAX};
 use standfast_protocol::paths;
@@ -41,7 +41,9 @@ pub(crate) async fn announce(
     if request.leaving {
         api.registry().withdraw(&worker).await?;
     } else {
-        api.registry().announce(&worker, &queues, &handlers, load).await?;
+        let (queues, handlers) = (&queues[..], &handlers[..]);
+        let announced = Announcement { worker: &worker, queues, unsubscribed: &[], handlers, load };
+        api.registry().announce(announced).await?;
     }
     let principal = caller.principal().to_string();
     Ok(Json(Announced { principal, again_ms: ANNOUNCEMENT.0 / 3 }))

@@ -18,7 +18,7 @@ use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{ClaimAsk, Claimed, Claims};
 use standfast_engine::ports::{BrokerError, Delivery, Source, StoreError, Subscription};
-use standfast_engine::registry::{ANNOUNCEMENT, Registry, WorkerLoad};
+use standfast_engine::registry::{ANNOUNCEMENT, Announcement, Registry, WorkerLoad};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -91,7 +91,7 @@ pub struct Worker {
     handlers: BuiltinHandlers,
     names: BTreeSet<HandlerName>,
     gauges: Arc<Gauges>,
-    /// Told when the worker takes from one queue more.
+    /// Told when the worker takes from one queue more, or one fewer.
     subscribed: Notify,
     /// Told when the worker has become full, or has room again.
     loaded: Notify,
@@ -349,16 +349,24 @@ impl Worker {
 }
 
 impl Work {
-    /// Says again and again that this worker lives, at once when it takes from one queue more,
-    /// and soon when it has become full or has room again.
+    /// Says again and again that this worker lives, at once when it takes from one queue more or
+    /// one fewer, and soon when it has become full or has room again.
     async fn announce(self: Arc<Self>) {
         let worker = &self.worker;
         let names: Vec<HandlerName> = worker.names.iter().cloned().collect();
         let id = &worker.settings.worker;
         loop {
-            let queues: Vec<Queue> = worker.gauges.queues().into_keys().collect();
-            let load = Some(self.load());
-            if let Err(error) = worker.registry.announce(id, &queues, &names, load).await {
+            let known = worker.gauges.queues();
+            let queues: Vec<Queue> = known.keys().cloned().collect();
+            let cut_off = known.into_iter().filter(|(_, counts)| !counts.subscribed);
+            let announced = Announcement {
+                worker: id,
+                queues: &queues,
+                unsubscribed: &cut_off.map(|(queue, _)| queue).collect::<Vec<_>>(),
+                handlers: &names,
+                load: Some(self.load()),
+            };
+            if let Err(error) = worker.registry.announce(announced).await {
                 tracing::debug!(%error, "worker not announced");
             }
             let loaded = async {
@@ -441,7 +449,9 @@ impl Work {
             tokio::select! {
                 biased;
                 _ = looks.tick() => {
-                    self.worker.gauges.look(&queue, supply.subscribed());
+                    if self.worker.gauges.look(&queue, supply.subscribed()) {
+                        self.worker.subscribed.notify_one();
+                    }
                     supply.look(self.worker.gauges.ended_of(&queue)).await;
                 }
                 () = self.shutdown.cancelled() => break,
