@@ -154,7 +154,7 @@ impl PrivateRabbit {
         let mut lost = 0;
         for folder in std::fs::read_dir(servers).unwrap().map(|found| found.unwrap().path()) {
             let Ok(said) = std::fs::read_to_string(folder.join("config")) else { continue };
-            if queues.iter().any(|queue| said.contains(&format!("queue,<<\"{queue}\">>"))) {
+            if queues.iter().any(|queue| said.contains(&format!("'%2F_{queue}'"))) {
                 std::fs::remove_dir_all(folder).unwrap();
                 lost += 1;
             }
