@@ -52,26 +52,23 @@ async fn a_step_queue_without_its_server_is_declared_anew_beside_one_that_is_wel
     ];
     passes(&rabbit, &mut lost, "before").await;
     node.lose_servers(&[&rabbit.steps(&work())]).await;
-    until("the queue that is well is back", BOUND, || async { well.subscribed() }).await;
     let name = rabbit.steps(&work());
-    until("health names the queue and the fault", BOUND, || async {
+    until("health names the queue and the fault", RENEWED, || async {
         let faults = faults(&rabbit.broker).await;
         faults.contains(&name) && faults.contains("INTERNAL_ERROR") && faults.contains("anew")
     })
     .await;
-    let refused =
-        publish_one(&rabbit.broker, message(Destination::Steps(work()), "refused"), BOUND);
-    assert!(matches!(refused.await, Err(BrokerError::Refused(_))), "nobody has the message");
+    let reconnections = rabbit.broker.counters().reconnections;
     until("all are subscribed", RENEWED, || async {
-        lost.iter().all(|subscription| subscription.subscribed())
+        well.subscribed() && lost.iter().all(|subscription| subscription.subscribed())
     })
     .await;
     let done = || rabbit.broker.counters().renewals + second.counters().renewals;
     assert!((1..=2).contains(&done()), "declared anew by whoever notices: {}", done());
-    assert!(well.subscribed());
-    // One for the restart over each connection, and one for the first refusal.
-    let counters = rabbit.broker.counters();
-    assert!(counters.reconnections <= 3, "the others kept their connection: {counters:?}");
+    // The first refusal may be noticed before the connection that it cost is made again, and
+    // that for publishing may come back later than the other.
+    let more = rabbit.broker.counters().reconnections - reconnections;
+    assert!(more <= 2, "the others kept their connection: {more} more");
     passes(&rabbit, &mut lost, "after").await;
     assert_eq!(faults(&rabbit.broker).await, "");
 
