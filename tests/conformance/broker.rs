@@ -14,6 +14,8 @@ mod rig;
 mod shared;
 #[path = "broker/topology.rs"]
 mod topology;
+#[path = "broker/unserved.rs"]
+mod unserved;
 
 /// Runs each named case of `shared` on every broker.
 macro_rules! on_each_broker {

@@ -144,6 +144,31 @@ impl PrivateRabbit {
         let _ = tokio::task::spawn_blocking(move || command.output()).await;
     }
 
+    /// Takes the server of each of these quorum queues away and leaves the queue's record, as a
+    /// kill at a bad moment does; the node is stopped for it and started again.
+    pub async fn lose_servers(&self, queues: &[&str]) {
+        self.control(&["stop_app"]).await;
+        self.signal("-9");
+        let node = self.folder.path().join("mnesia").join(&self.name);
+        let servers = node.join("quorum").join(&self.name);
+        let mut lost = 0;
+        for folder in std::fs::read_dir(servers).unwrap().map(|found| found.unwrap().path()) {
+            let Ok(said) = std::fs::read_to_string(folder.join("config")) else { continue };
+            if queues.iter().any(|queue| said.contains(&format!("'%2F_{queue}'"))) {
+                std::fs::remove_dir_all(folder).unwrap();
+                lost += 1;
+            }
+        }
+        assert_eq!(lost, queues.len(), "each of {queues:?} had a server");
+        self.boot().await;
+    }
+
+    /// Makes a quorum queue's server hang, as one that finds no leader does.
+    pub async fn hang_server(&self, queue: &str) {
+        let hang = format!("sys:suspend(whereis('%2F_{queue}')).");
+        assert!(self.control(&["eval", &hang]).await.contains("ok"));
+    }
+
     /// Sends a signal to the Erlang machine.
     pub fn signal(&self, signal: &str) {
         let pid = std::fs::read_to_string(self.folder.path().join("pid")).unwrap();

@@ -205,6 +205,7 @@ pub(crate) fn waiting_for(
     };
     lack(workers, queue, handler).map(|lack| match lack {
         Lack::NoWorker => WaitingFor::NoWorker,
+        Lack::Unsubscribed => WaitingFor::Unsubscribed,
         Lack::Concurrency => WaitingFor::Concurrency,
     })
 }

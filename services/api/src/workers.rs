@@ -44,8 +44,9 @@ pub(crate) async fn announce(
         api.registry().withdraw(&worker, by).await?
     } else {
         let (worker, queues, handlers) = (&worker, &queues[..], &handlers[..]);
-        let announcement = Announcement { worker, principal, queues, handlers, load };
-        api.registry().announce(announcement).await?
+        let unsubscribed = &[];
+        let announced = Announcement { worker, principal, queues, unsubscribed, handlers, load };
+        api.registry().announce(announced).await?
     };
     if !taken {
         let detail = format!("worker `{worker}` was announced by another principal and is its");

@@ -24,6 +24,9 @@ pub(crate) async fn why(
     let workers = shared.registry.workers().await?;
     Ok(lack(&workers, queue, handler).map(|lack| match lack {
         Lack::NoWorker => format!("no live worker of queue `{queue}` has handler `{handler}`"),
+        Lack::Unsubscribed => {
+            format!("no worker took from queue `{queue}`: the broker was away or did not serve it")
+        }
         Lack::Concurrency => {
             format!("all workers of queue `{queue}` that have handler `{handler}` are full")
         }

@@ -93,11 +93,12 @@ impl Gauges {
         Held(self)
     }
 
-    pub(crate) fn look(&self, queue: &Queue, subscribed: bool) {
+    /// Notes a look at a queue's consumer; true if it came or went.
+    pub(crate) fn look(&self, queue: &Queue, subscribed: bool) -> bool {
         let mut queues = self.lock();
         let counts = queues.entry(queue.clone()).or_default();
-        counts.subscribed = subscribed;
         counts.looked_at = Some(Instant::now());
+        std::mem::replace(&mut counts.subscribed, subscribed) != subscribed
     }
 
     pub(crate) fn started(&self, queue: &Queue) {

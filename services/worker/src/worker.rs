@@ -91,7 +91,7 @@ pub struct Worker {
     handlers: BuiltinHandlers,
     names: Arc<BTreeSet<HandlerName>>,
     gauges: Arc<Gauges>,
-    /// Told when the worker takes from one queue more.
+    /// Told when the worker takes from one queue more, or one fewer.
     subscribed: Notify,
     /// Told when the worker has become full, or has room again.
     loaded: Notify,
@@ -362,19 +362,25 @@ impl Worker {
 }
 
 impl Work {
-    /// Says again and again that this worker lives, at once when it takes from one queue more,
-    /// and soon when it has become full or has room again.
+    /// Says again and again that this worker lives, at once when it takes from one queue more or
+    /// one fewer, and soon when it has become full or has room again.
     async fn announce(self: Arc<Self>) {
         let worker = &self.worker;
         let names: Vec<HandlerName> = worker.names.iter().cloned().collect();
         let (id, principal) = (&worker.settings.worker, &self.bench.actor);
         loop {
-            let queues: Vec<Queue> = worker.gauges.queues().into_keys().collect();
-            let load = Some(self.load());
-            let handlers = &names;
-            let announcement =
-                Announcement { worker: id, principal, queues: &queues, handlers, load };
-            if let Err(error) = worker.registry.announce(announcement).await {
+            let known = worker.gauges.queues();
+            let queues: Vec<Queue> = known.keys().cloned().collect();
+            let cut_off = known.into_iter().filter(|(_, counts)| !counts.subscribed);
+            let announced = Announcement {
+                worker: id,
+                principal,
+                queues: &queues,
+                unsubscribed: &cut_off.map(|(queue, _)| queue).collect::<Vec<_>>(),
+                handlers: &names,
+                load: Some(self.load()),
+            };
+            if let Err(error) = worker.registry.announce(announced).await {
                 tracing::debug!(%error, "worker not announced");
             }
             let loaded = async {
@@ -457,7 +463,9 @@ impl Work {
             tokio::select! {
                 biased;
                 _ = looks.tick() => {
-                    self.worker.gauges.look(&queue, supply.subscribed());
+                    if self.worker.gauges.look(&queue, supply.subscribed()) {
+                        self.worker.subscribed.notify_one();
+                    }
                     supply.look(self.worker.gauges.ended_of(&queue)).await;
                 }
                 () = self.shutdown.cancelled() => break,

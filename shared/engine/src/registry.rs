@@ -31,6 +31,9 @@ pub struct WorkerInfo {
     pub principal: Option<Principal>,
     /// Queues it takes from.
     pub queues: Vec<Queue>,
+    /// Those of its queues that the broker does not give it at the moment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsubscribed: Vec<Queue>,
     /// Handlers it has.
     pub handlers: Vec<HandlerName>,
     /// How many attempts it runs, if it says so.
@@ -40,7 +43,7 @@ pub struct WorkerInfo {
     pub expires_at: Time,
 }
 
-/// What a worker announces.
+/// What a worker says of itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Announcement<'a> {
     /// Its id.
@@ -49,6 +52,8 @@ pub struct Announcement<'a> {
     pub principal: &'a Principal,
     /// Queues it takes from.
     pub queues: &'a [Queue],
+    /// Those of them that the broker does not give it at the moment.
+    pub unsubscribed: &'a [Queue],
     /// Handlers it has.
     pub handlers: &'a [HandlerName],
     /// How many attempts it runs, if it says so.
@@ -69,6 +74,8 @@ pub struct WorkerLoad {
 pub enum Lack {
     /// No live worker of its queue has its handler.
     NoWorker,
+    /// Some do, but the broker gives the queue to none of them at the moment.
+    Unsubscribed,
     /// All that do run as many attempts as they can.
     Concurrency,
 }
@@ -82,8 +89,12 @@ pub fn lack(workers: &[WorkerInfo], queue: &Queue, handler: &HandlerName) -> Opt
     if fitting.peek().is_none() {
         return Some(Lack::NoWorker);
     }
+    let mut taking = fitting.filter(|worker| !worker.unsubscribed.contains(queue)).peekable();
+    if taking.peek().is_none() {
+        return Some(Lack::Unsubscribed);
+    }
     let full = |worker: &WorkerInfo| worker.load.is_some_and(|of| of.running >= of.concurrency);
-    fitting.all(full).then_some(Lack::Concurrency)
+    taking.all(full).then_some(Lack::Concurrency)
 }
 
 type Cache<T> = Mutex<Option<(Duration, T)>>;
@@ -103,13 +114,14 @@ impl Registry {
 
     /// Announces a worker; to be repeated well within [`ANNOUNCEMENT`]. Gives false, and changes
     /// nothing, while somebody else's announcement under that id holds.
-    pub async fn announce(&self, announcement: Announcement<'_>) -> Result<bool, EngineError> {
-        let Announcement { worker, principal, queues, handlers, load } = announcement;
+    pub async fn announce(&self, announced: Announcement<'_>) -> Result<bool, EngineError> {
+        let Announcement { worker, principal, queues, unsubscribed, handlers, load } = announced;
         let now = self.engine.now().await?;
         let info = WorkerInfo {
             worker: worker.clone(),
             principal: Some(principal.clone()),
             queues: queues.to_vec(),
+            unsubscribed: unsubscribed.to_vec(),
             handlers: handlers.to_vec(),
             load,
             expires_at: now.after(ANNOUNCEMENT),
@@ -298,6 +310,7 @@ mod tests {
             worker: WorkerId::new("w").unwrap(),
             principal: None,
             queues: vec![Queue::new(queue).unwrap()],
+            unsubscribed: Vec::new(),
             handlers: vec![HandlerName::new(handler).unwrap()],
             load: load.map(|(running, concurrency)| WorkerLoad { concurrency, running }),
             expires_at: Time(0),
@@ -311,6 +324,8 @@ mod tests {
         let full = worker("q", "h", Some((4, 4)));
         let free = worker("q", "h", Some((3, 4)));
         let silent = worker("q", "h", None);
+        let cut_off = WorkerInfo { unsubscribed: vec![queue.clone()], ..free.clone() };
+        let elsewhere = WorkerInfo { unsubscribed: vec![Queue::new("r").unwrap()], ..free.clone() };
         let lack = |more: &[&WorkerInfo]| {
             let more = more.iter().copied().cloned();
             let workers: Vec<WorkerInfo> = others.iter().cloned().chain(more).collect();
@@ -321,5 +336,8 @@ mod tests {
         assert_eq!(lack(&[&full, &full]), Some(Lack::Concurrency));
         assert_eq!(lack(&[&full, &free]), None);
         assert_eq!(lack(&[&silent, &full]), None, "it may have room");
+        assert_eq!(lack(&[&cut_off]), Some(Lack::Unsubscribed));
+        assert_eq!(lack(&[&cut_off, &full]), Some(Lack::Concurrency), "one takes from it");
+        assert_eq!(lack(&[&cut_off, &elsewhere]), None);
     }
 }

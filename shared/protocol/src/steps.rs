@@ -66,6 +66,9 @@ impl std::fmt::Display for StepState {
 pub enum WaitingFor {
     /// No live worker of the queue announces the handler.
     NoWorker,
+    /// Live workers of the queue announce the handler, but none takes from the queue at the
+    /// moment: they are cut off from the broker, or it does not serve the queue.
+    Unsubscribed,
     /// All live workers of the queue that announce the handler run as many attempts as they can,
     /// as far as they tell; or as many run at once as are allowed.
     Concurrency,
@@ -80,6 +83,7 @@ impl WaitingFor {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NoWorker => "no_worker",
+            Self::Unsubscribed => "unsubscribed",
             Self::Concurrency => "concurrency",
             Self::Rate => "rate",
             Self::QueuePaused => "queue_paused",

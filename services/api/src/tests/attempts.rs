@@ -2,7 +2,8 @@
 //! class of failure, and why a step is not started.
 
 use serde_json::{Value, json};
-use standfast_domain::ids::Principal;
+use standfast_domain::ids::{HandlerName, Principal, Queue, WorkerId};
+use standfast_engine::registry::{Announcement, WorkerLoad};
 use standfast_engine::tokens::Role;
 
 use super::{JSON, World, chain, request};
@@ -227,4 +228,28 @@ async fn what_waits_gets_nothing_once_its_token_is_revoked() {
     let second = second["id"].as_str().unwrap().to_owned();
     let step = send("GET", format!("/v1/tasks/{second}/steps/a"), &admin, Value::Null).await;
     assert_eq!(step.json()["state"], "ready", "nobody has claimed it");
+}
+
+#[tokio::test]
+async fn a_ready_step_whose_workers_are_cut_off_from_its_queue_says_so() {
+    let world = World::open().await;
+    let (worker, queue) = (WorkerId::new("w").unwrap(), Queue::new("default").unwrap());
+    let echo = HandlerName::new("echo").unwrap();
+    let queues = std::slice::from_ref(&queue);
+    let announced = Announcement {
+        worker: &worker,
+        principal: &Principal::system(),
+        queues,
+        unsubscribed: queues,
+        handlers: std::slice::from_ref(&echo),
+        load: Some(WorkerLoad { concurrency: 2, running: 0 }),
+    };
+    world.api.registry().announce(announced).await.unwrap();
+    let task = world.submit(&one(json!({}))).await;
+    let view = world.get(&format!("/v1/tasks/{task}")).await.json();
+    assert_eq!(view["waiting_for"], "unsubscribed");
+    let explain = world.get(&format!("/v1/tasks/{task}/explain")).await.json();
+    let text = explain["why"]["text"].to_string();
+    assert!(text.contains("no worker takes from queue `default` at the moment"), "{text}");
+    assert!(!text.contains("free worker"), "{text}");
 }

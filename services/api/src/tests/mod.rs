@@ -30,7 +30,6 @@ use standfast_domain::record::EffectClass;
 use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
 use standfast_engine::claims::Claims;
-use standfast_engine::ports::Store;
 use standfast_engine::registry::Registry;
 use standfast_engine::submission::{Handlers, RETENTION_DEFAULT};
 use standfast_engine::time::{SystemClock, SystemIds};

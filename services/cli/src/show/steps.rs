@@ -236,6 +236,9 @@ fn waiting(reason: WaitingFor, queue: &str) -> String {
         WaitingFor::NoWorker => {
             format!("for a worker of queue `{}` that has the handler", text::plain(queue))
         }
+        WaitingFor::Unsubscribed => {
+            format!("for the broker: no worker takes from queue `{}` now", text::plain(queue))
+        }
         WaitingFor::Concurrency => "for others to end: as many run as may".to_owned(),
         WaitingFor::Rate => "because as many started as may in this span".to_owned(),
         WaitingFor::QueuePaused => format!("because queue `{}` is paused", text::plain(queue)),

@@ -141,7 +141,7 @@ async fn connect(
     allow_private_addresses: bool,
 ) -> Result<(Parts, Arc<RabbitBroker>), Failure> {
     let store = Arc::new(stores::redis(&args.redis, &args.redis_prefix)?);
-    answers(&*store, START_WAIT).await?;
+    answers(&store, START_WAIT).await?;
     let settings = brokers::settings(&args.broker)
         .map_err(|fault| Failure::usage(format!("failed to {fault}")))?;
     let broker = RabbitBroker::connect(settings, wait).await.map_err(brokers::failure)?;

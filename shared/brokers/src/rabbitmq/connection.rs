@@ -330,6 +330,21 @@ async fn live(connection: Arc<Connection>, state: &watch::Sender<LinkState>) -> 
 /// Says goodbye; what a frozen broker does not answer is left to its heartbeats.
 pub(crate) async fn goodbye(link: &Link) {
     let Some(live) = link.state().live else { return };
+    leave(&live).await;
+}
+
+/// Opens a connection that is one owner's alone, and that nobody opens again.
+pub(crate) async fn separate(
+    settings: &RabbitSettings,
+    purpose: &str,
+) -> Result<Live, BrokerError> {
+    let connection = open(settings, purpose, true).await;
+    let connection = connection.map_err(|fault| BrokerError::Unavailable(fault.text))?;
+    Ok(Live { connection: Arc::new(connection), generation: 0 })
+}
+
+/// Closes a connection, politely if the broker answers in time.
+pub(crate) async fn leave(live: &Live) {
     let Ok(text) = super::settings::short("goodbye") else { return };
     let _ = timeout(CLOSE_BOUND, live.connection.close(200, text)).await;
 }

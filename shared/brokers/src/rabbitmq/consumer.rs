@@ -4,11 +4,13 @@
 //! Whatever ends the stream unasked (the connection, a channel that the broker closed, a cancel
 //! because the queue was deleted, an acknowledgement time-out) has one cure: a new channel, the
 //! declarations, the prefetch, a new consumer. Deliveries of a channel that is gone are dropped
-//! unseen; the broker sends them again.
+//! unseen; the broker sends them again. A queue over which the broker fails within itself would
+//! cost the others their connection each time: it is tried over one of its own (`suspect`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -25,10 +27,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::acks::Acks;
-use super::connection::{Link, Pauses, STABLE, channel};
+use super::connection::{Link, Live, Pauses, STABLE, channel, leave, separate};
 use super::counters::Counts;
-use super::settings::{CALL_BOUND, Names, short};
-use super::topology;
+use super::settings::{CALL_BOUND, RabbitSettings, short};
+use super::suspect::{ANSWER_BOUND, Renewal, Suspicion, advice, is_dispensable, renew};
+use super::topology::{self, Fault};
 
 /// What keeps subscriptions from being made, by queue; shown by health.
 pub(crate) type Faults = Arc<Mutex<BTreeMap<String, String>>>;
@@ -37,7 +40,7 @@ pub(crate) type Faults = Arc<Mutex<BTreeMap<String, String>>>;
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) link: Link,
-    pub(crate) names: Names,
+    pub(crate) settings: Arc<RabbitSettings>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) faults: Faults,
 }
@@ -102,7 +105,7 @@ pub(crate) async fn subscribe(
     let (stop, stopped) = watch::channel(Wish::Take);
     let (first, outcome) = oneshot::channel();
     let task = Task {
-        queue: context.names.source(&source),
+        queue: context.settings.names.source(&source),
         context,
         source,
         // Zero would mean no bound at all.
@@ -110,6 +113,7 @@ pub(crate) async fn subscribe(
         inbox: inbox.clone(),
         stopped,
         opened: AtomicU64::new(0),
+        suspicion: Suspicion::default(),
     };
     let task = tokio::spawn(task.run(first));
     let subscription = RabbitSubscription { inbox, stop, task: Some(task) };
@@ -196,6 +200,24 @@ struct Task {
     stopped: watch::Receiver<Wish>,
     /// Queues that a listener to control has had.
     opened: AtomicU64,
+    suspicion: Suspicion,
+}
+
+/// A consumer that was made.
+struct Opened {
+    channel: Channel,
+    consumer: Consumer,
+    /// Its connection, if that is not the one that all share.
+    own: Option<Live>,
+}
+
+/// Why none was made.
+enum Failed {
+    /// The broker serves the connection, but not this queue.
+    Queue(String),
+    /// It failed within itself over what all queues need, which ended the connection.
+    Common(String),
+    Other(BrokerError),
 }
 
 /// Why a consumer ended.
@@ -223,24 +245,28 @@ impl Task {
             };
             let Some(opened) = opened else { return };
             match opened {
-                Ok((channel, mut consumer)) => {
+                Ok(Opened { channel, mut consumer, own }) => {
                     let acks = Acks::start(channel.clone(), self.context.counts.clone());
                     self.subscribed(ever, warned);
                     answer(&mut first, Ok(()));
                     ever = true;
                     let since = Instant::now();
-                    match self.consume(&mut consumer, &acks).await {
-                        Ended::Asked => return self.end(&channel, consumer).await,
-                        Ended::Lost(reason) => {
-                            self.inbox.lost();
-                            warn!(queue = self.queue, %reason, "lost the subscription; retrying");
-                            self.lost(&reason);
-                            warned = true;
-                        }
+                    let ended = self.consume(&mut consumer, &acks).await;
+                    match &ended {
+                        Ended::Asked => self.end(&channel, consumer).await,
+                        Ended::Lost(reason) => self.lost(reason),
                     }
+                    if let Some(own) = own {
+                        leave(&own).await;
+                    }
+                    if matches!(ended, Ended::Asked) {
+                        return;
+                    }
+                    warned = true;
                     // One that is ended again and again at once is not made at once.
                     if since.elapsed() >= STABLE {
                         pauses = Pauses::new();
+                        self.suspicion.forgotten();
                     }
                 }
                 Err(fault) => {
@@ -270,20 +296,26 @@ impl Task {
         }
     }
 
-    /// Notes for health that the subscription is gone: with the reason, until it is back.
+    /// Logs that the subscription is gone, and notes it for health until it is back.
     fn lost(&self, reason: &str) {
+        self.inbox.lost();
+        warn!(queue = self.queue, %reason, "lost the subscription; retrying");
         let text = format!("lost the subscription to `{}` ({reason}); retrying", self.queue);
         self.faults().insert(self.queue.clone(), text);
     }
 
     /// Notes a failed attempt; logs the first of a row.
     fn failed(&self, fault: &BrokerError, warned: bool) -> bool {
-        let text = match fault {
+        let mut text = match fault {
             BrokerError::Topology(text) => text.clone(),
             BrokerError::Unavailable(_) | BrokerError::Refused(_) => {
                 format!("not subscribed to `{}` ({fault}); retrying without end", self.queue)
             }
         };
+        if self.suspicion.has_arisen() {
+            let advice = advice(&self.source, &self.queue, &self.suspicion);
+            text = format!("{text}; {advice}");
+        }
         self.faults().insert(self.queue.clone(), text);
         if !warned {
             warn!(queue = self.queue, %fault, "not subscribed; retrying");
@@ -295,35 +327,110 @@ impl Task {
         self.context.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a channel, declares, sets the prefetch, subscribes; none once the broker's link
-    /// has ended.
-    async fn open(&self) -> Option<Result<(Channel, Consumer), BrokerError>> {
+    /// Makes a consumer, over the connection that all share or, once there is reason to, over one
+    /// of its own; none once the broker's link has ended.
+    async fn open(&mut self) -> Option<Result<Opened, BrokerError>> {
         let live = self.context.link.wait().await?;
-        Some(
-            async {
-                let channel = channel(&live).await?;
-                topology::declare(&channel, &self.context.names, &self.source).await?;
-                let queue = self.own_queue(&channel).await?;
-                let begin = async {
-                    let options = BasicQosOptions { global: false };
-                    channel.basic_qos(self.prefetch, options).await.map_err(away)?;
-                    channel
-                        .basic_consume(
-                            short(queue)?,
-                            ShortString::default(),
-                            BasicConsumeOptions::default(),
-                            FieldTable::default(),
-                        )
-                        .await
-                        .map_err(away)
-                };
-                let consumer = timeout(CALL_BOUND, begin).await.map_err(|_| {
-                    BrokerError::Unavailable("no answer to subscribing".to_owned())
-                })??;
-                Ok((channel, consumer))
+        if self.suspicion.has_arisen() {
+            return Some(self.open_apart().await);
+        }
+        let fault = match self.attempt(&live, CALL_BOUND).await {
+            Ok((channel, consumer)) => return Some(Ok(Opened { channel, consumer, own: None })),
+            Err(Failed::Other(error)) => error,
+            Err(Failed::Queue(text) | Failed::Common(text)) => {
+                self.suspicion.arise();
+                BrokerError::Unavailable(text)
             }
-            .await,
-        )
+        };
+        Some(Err(fault))
+    }
+
+    /// Tries over a connection of its own; a queue that is given up is declared anew and tried
+    /// once more.
+    async fn open_apart(&mut self) -> Result<Opened, BrokerError> {
+        loop {
+            let own = separate(&self.context.settings, "consume apart").await?;
+            let failed = match self.attempt(&own, ANSWER_BOUND).await {
+                Ok((channel, consumer)) => {
+                    self.suspicion.dispelled();
+                    return Ok(Opened { channel, consumer, own: Some(own) });
+                }
+                Err(failed) => failed,
+            };
+            leave(&own).await;
+            match failed {
+                Failed::Queue(text) => self.refused(text).await?,
+                Failed::Common(text) => {
+                    self.suspicion.interrupted();
+                    return Err(BrokerError::Unavailable(text));
+                }
+                Failed::Other(error) => {
+                    self.suspicion.interrupted();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Holds a refusal against the queue. No error: it was declared anew, or others are served.
+    async fn refused(&mut self, text: String) -> Result<(), BrokerError> {
+        let given_up = self.suspicion.refused(Instant::now());
+        if !given_up || !is_dispensable(&self.source) {
+            return Err(BrokerError::Unavailable(text));
+        }
+        let renewal = renew(&self.context.settings, &self.source).await;
+        self.suspicion.renewed();
+        match renewal {
+            Ok(Renewal::Done) => {
+                self.context.counts.renewals.add(1);
+                let reason = text;
+                warn!(queue = self.queue, %reason,
+                    "deleted and declared anew, for the broker could not serve it; what waited in \
+                     it is sent again");
+                Ok(())
+            }
+            Ok(Renewal::Needless) => Ok(()),
+            Err(fault) => Err(BrokerError::Unavailable(format!("{text}, nor {fault}"))),
+        }
+    }
+
+    /// Opens a channel, declares, sets the prefetch, subscribes.
+    async fn attempt(&self, live: &Live, bound: Duration) -> Result<(Channel, Consumer), Failed> {
+        let names = &self.context.settings.names;
+        let channel = channel(live).await.map_err(Failed::Other)?;
+        topology::declare_base(&channel, names).await.map_err(of_all)?;
+        topology::declare_own(&channel, names, &self.source).await.map_err(of_queue)?;
+        let queue = self.own_queue(&channel).await.map_err(Failed::Other)?;
+        let name = short(queue).map_err(Failed::Other)?;
+        let begin = async {
+            channel.basic_qos(self.prefetch, BasicQosOptions { global: false }).await?;
+            let options = BasicConsumeOptions::default();
+            channel
+                .basic_consume(name, ShortString::default(), options, FieldTable::default())
+                .await
+        };
+        match timeout(bound, begin).await {
+            Ok(Ok(consumer)) => Ok((channel, consumer)),
+            Ok(Err(error)) => {
+                let what = format!("queue `{}`", self.queue);
+                Err(match topology::explain(&what, &error) {
+                    Fault::Internal(text) => Failed::Queue(text),
+                    Fault::Unanswered(_) | Fault::Other(_) => {
+                        Failed::Other(BrokerError::Unavailable(error.to_string()))
+                    }
+                })
+            }
+            Err(_) => Err(self.unanswered(live).await),
+        }
+    }
+
+    /// Tells a broker that answers nothing from one that does not answer about this queue.
+    async fn unanswered(&self, live: &Live) -> Failed {
+        let text = format!("no answer to subscribing to `{}`", self.queue);
+        match channel(live).await {
+            Ok(_) => Failed::Queue(text),
+            Err(_) => Failed::Other(BrokerError::Unavailable(text)),
+        }
     }
 
     /// Gives the queue to consume. A listener to control has a new one each time: the broker may
@@ -332,7 +439,7 @@ impl Task {
         let Source::Control { .. } = self.source else { return Ok(self.queue.clone()) };
         let number = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let queue = format!("{}.{number}", self.queue);
-        topology::declare_listener(channel, &self.context.names, &queue).await?;
+        topology::declare_listener(channel, &self.context.settings.names, &queue).await?;
         Ok(queue)
     }
 
@@ -391,8 +498,20 @@ impl Task {
     }
 }
 
-fn away(error: lapin::Error) -> BrokerError {
-    BrokerError::Unavailable(error.to_string())
+/// Lays a fault over what all queues need to nobody's queue.
+fn of_all(fault: Fault) -> Failed {
+    match fault {
+        Fault::Internal(text) => Failed::Common(text),
+        Fault::Unanswered(_) | Fault::Other(_) => Failed::Other(fault.into()),
+    }
+}
+
+/// Lays an internal error to the queue. Silence before it was subscribed to says nothing.
+fn of_queue(fault: Fault) -> Failed {
+    match fault {
+        Fault::Internal(text) => Failed::Queue(text),
+        Fault::Unanswered(_) | Fault::Other(_) => Failed::Other(fault.into()),
+    }
 }
 
 fn answer(

@@ -20,6 +20,7 @@ impl Count {
 pub(crate) struct Counts {
     pub(crate) reconnections: Count,
     pub(crate) resubscriptions: Count,
+    pub(crate) renewals: Count,
     pub(crate) confirmed: Count,
     pub(crate) returned: Count,
     pub(crate) nacked: Count,
@@ -32,6 +33,7 @@ impl Counts {
         RabbitCounters {
             reconnections: self.reconnections.get(),
             resubscriptions: self.resubscriptions.get(),
+            renewals: self.renewals.get(),
             confirmed: self.confirmed.get(),
             returned: self.returned.get(),
             nacked: self.nacked.get(),
@@ -48,6 +50,8 @@ pub struct RabbitCounters {
     pub reconnections: u64,
     /// Subscriptions made again after the broker or the network ended them.
     pub resubscriptions: u64,
+    /// Queues deleted and declared anew because the broker could not serve them.
+    pub renewals: u64,
     /// Messages that the broker confirmed and did not return.
     pub confirmed: u64,
     /// Messages that found no queue.

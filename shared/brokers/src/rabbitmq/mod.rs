@@ -1,7 +1,8 @@
 //! RabbitMQ, from 3.10 on: quorum queues, confirms, mandatory, manual acknowledgements.
 //!
 //! The module owns its reconnect loop (`connection`), its returns (`publisher`) and its
-//! subscriptions (`consumer`); the reasons stand there. `rejected` holds the tools for what
+//! subscriptions (`consumer`); the reasons stand there. `suspect` sees to queues that the broker
+//! can no longer serve, `rejected` holds the tools for what
 //! could not be accepted, `probe` asks the broker for its name and version.
 
 mod acks;
@@ -14,6 +15,7 @@ mod publisher;
 mod pulse;
 mod rejected;
 mod settings;
+mod suspect;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -168,7 +170,7 @@ impl RabbitBroker {
     async fn declare_base(&self, deadline: Instant) -> Result<(), BrokerError> {
         let live = self.consuming.by(deadline).await?;
         let channel = channel(&live).await?;
-        topology::declare_base(&channel, &self.settings.names).await
+        Ok(topology::declare_base(&channel, &self.settings.names).await?)
     }
 
     /// Declares over the consuming connection, which the broker reads during an alarm too.
@@ -308,7 +310,7 @@ impl Broker for RabbitBroker {
     ) -> Result<Box<dyn Subscription>, BrokerError> {
         let context = Context {
             link: self.consuming.clone(),
-            names: self.settings.names.clone(),
+            settings: self.settings.clone(),
             counts: self.counts.clone(),
             faults: self.faults.clone(),
         };

@@ -15,7 +15,10 @@
 //! All queues but the last are durable quorum queues. Dead-lettering is at least once, which needs
 //! `x-overflow=reject-publish` beside the strategy. Lengths and time-outs are left to
 //! policies, because an argument can never be changed on a queue that exists. Nothing is deleted
-//! here but by [`remove`], which only those call who made names for a while.
+//! here but by [`remove`], which only those call who made names for a while, and by [`delete`],
+//! for a queue whose messages only wake and that the broker serves no more.
+
+use std::time::Duration;
 
 use lapin::options::{
     ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions,
@@ -46,6 +49,10 @@ pub(crate) const INTAKE_KEYS: [&str; 3] = ["submit", "signal", "stop"];
 const DEAD_STEPS_KEY: &str = "steps";
 const DEAD_INTAKE_KEY: &str = "rejected";
 
+/// Longest wait for a deletion: RabbitMQ asks a queue's server for five seconds, and does without
+/// it then.
+const DELETE_BOUND: Duration = Duration::from_secs(20);
+
 /// Messages that wait for one listener to control; the oldest go first. A process that hangs
 /// must not fill the broker, and what it misses its heartbeats tell.
 const CONTROL_MESSAGES_MAX: i32 = 10_000;
@@ -57,9 +64,54 @@ pub(crate) async fn declare(
     source: &Source,
 ) -> Result<(), BrokerError> {
     declare_base(channel, names).await?;
+    Ok(declare_own(channel, names, source).await?)
+}
+
+/// Declares what a source needs beside that which all share.
+pub(crate) async fn declare_own(
+    channel: &Channel,
+    names: &Names,
+    source: &Source,
+) -> Result<(), Fault> {
     match source {
         Source::Steps(queue) => declare_steps(channel, names, queue).await,
         Source::Intake | Source::DeadSteps | Source::Control { .. } => Ok(()),
+    }
+}
+
+/// Deletes one queue with all that is in it; one that is not there is no error.
+pub(crate) async fn delete(channel: &Channel, queue: &str) -> Result<(), Fault> {
+    let call = channel.queue_delete(short(queue)?, QueueDeleteOptions::default());
+    match timeout(DELETE_BOUND, call).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(explain(&format!("queue `{queue}`"), &error)),
+        Err(_) => Err(Fault::Unanswered(format!("no answer to deleting the queue `{queue}`"))),
+    }
+}
+
+/// Says why the broker did not do what was asked of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It failed within itself over this (541), which ends the connection.
+    Internal(String),
+    /// It did not answer in time.
+    Unanswered(String),
+    /// All else.
+    Other(BrokerError),
+}
+
+impl From<BrokerError> for Fault {
+    fn from(error: BrokerError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Fault> for BrokerError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Internal(text) | Fault::Unanswered(text) => Self::Unavailable(text),
+            Fault::Other(error) => error,
+        }
     }
 }
 
@@ -83,7 +135,7 @@ pub(crate) async fn remove(
 }
 
 /// Declares the exchanges and queues that do not depend on a step queue.
-pub(crate) async fn declare_base(channel: &Channel, names: &Names) -> Result<(), BrokerError> {
+pub(crate) async fn declare_base(channel: &Channel, names: &Names) -> Result<(), Fault> {
     let (exchange, dead) = (names.exchange(), names.dead_exchange());
     declare_exchange(channel, &exchange, ExchangeKind::Direct).await?;
     declare_exchange(channel, &dead, ExchangeKind::Direct).await?;
@@ -101,7 +153,7 @@ pub(crate) async fn declare_base(channel: &Channel, names: &Names) -> Result<(),
 
 /// Declares the exchange of what all listeners are to hear.
 pub(crate) async fn declare_control(channel: &Channel, names: &Names) -> Result<(), BrokerError> {
-    declare_exchange(channel, &names.control_exchange(), ExchangeKind::Fanout).await
+    Ok(declare_exchange(channel, &names.control_exchange(), ExchangeKind::Fanout).await?)
 }
 
 /// Declares a listener's own queue, which goes with its connection or its consumer.
@@ -118,10 +170,10 @@ pub(crate) async fn declare_listener(
     ])?;
     let call = channel.queue_declare(short(queue)?, options, arguments);
     bounded(&format!("queue `{queue}`"), call).await?;
-    bind(channel, queue, &names.control_exchange(), "").await
+    Ok(bind(channel, queue, &names.control_exchange(), "").await?)
 }
 
-async fn declare_steps(channel: &Channel, names: &Names, queue: &Queue) -> Result<(), BrokerError> {
+async fn declare_steps(channel: &Channel, names: &Names, queue: &Queue) -> Result<(), Fault> {
     let arguments = mortal(&names.dead_exchange(), DEAD_STEPS_KEY)?;
     declare_queue(channel, &names.steps(queue), arguments).await
 }
@@ -159,68 +211,53 @@ fn table<const N: usize>(entries: [(&str, AMQPValue); N]) -> Result<FieldTable, 
     Ok(table)
 }
 
-async fn declare_exchange(
-    channel: &Channel,
-    name: &str,
-    kind: ExchangeKind,
-) -> Result<(), BrokerError> {
+async fn declare_exchange(channel: &Channel, name: &str, kind: ExchangeKind) -> Result<(), Fault> {
     let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
     let name = short(name)?;
     let call = channel.exchange_declare(name, kind, options, FieldTable::default());
     bounded("exchange", call).await
 }
 
-async fn declare_queue(
-    channel: &Channel,
-    name: &str,
-    arguments: FieldTable,
-) -> Result<(), BrokerError> {
+async fn declare_queue(channel: &Channel, name: &str, arguments: FieldTable) -> Result<(), Fault> {
     let options = QueueDeclareOptions { durable: true, ..Default::default() };
     let call = channel.queue_declare(short(name)?, options, arguments);
     bounded(&format!("queue `{name}`"), call).await.map(|_| ())
 }
 
-async fn bind(
-    channel: &Channel,
-    queue: &str,
-    exchange: &str,
-    key: &str,
-) -> Result<(), BrokerError> {
+async fn bind(channel: &Channel, queue: &str, exchange: &str, key: &str) -> Result<(), Fault> {
     let (name, options) = (short(queue)?, QueueBindOptions::default());
     let call =
         channel.queue_bind(name, short(exchange)?, short(key)?, options, FieldTable::default());
     bounded(&format!("binding of `{queue}`"), call).await
 }
 
-async fn bounded<T>(
-    what: &str,
-    call: impl Future<Output = lapin::Result<T>>,
-) -> Result<T, BrokerError> {
+async fn bounded<T>(what: &str, call: impl Future<Output = lapin::Result<T>>) -> Result<T, Fault> {
     match timeout(CALL_BOUND, call).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(explain(what, &error)),
-        Err(_) => Err(BrokerError::Unavailable(format!("no answer to declaring the {what}"))),
+        Err(_) => Err(Fault::Unanswered(format!("no answer to declaring the {what}"))),
     }
 }
 
-/// Tells a topology that is wrong from a broker that is away.
-fn explain(what: &str, error: &lapin::Error) -> BrokerError {
-    let ErrorKind::ProtocolError(fault) = error.kind() else {
-        return BrokerError::Unavailable(error.to_string());
-    };
+/// Tells a topology that is wrong, and a queue that is broken, from a broker that is away.
+pub(crate) fn explain(what: &str, error: &lapin::Error) -> Fault {
+    let away = || Fault::Other(BrokerError::Unavailable(error.to_string()));
+    let ErrorKind::ProtocolError(fault) = error.kind() else { return away() };
     let said = fault.get_message().as_str();
-    match fault.get_id() {
-        406 => BrokerError::Topology(explain_mismatch(what, said)),
-        405 => BrokerError::Topology(format!(
+    let topology = match fault.get_id() {
+        541 => return Fault::Internal(format!("the broker fails over the {what} ({said})")),
+        406 => explain_mismatch(what, said),
+        405 => format!(
             "the {what} belongs to another connection alone; delete it or set another prefix \
              ({said})"
-        )),
-        403 => BrokerError::Topology(format!(
+        ),
+        403 => format!(
             "the {what} may not be declared; grant the user `configure`, `write` and `read` on \
              the prefix ({said})"
-        )),
-        _ => BrokerError::Unavailable(error.to_string()),
-    }
+        ),
+        _ => return away(),
+    };
+    Fault::Other(BrokerError::Topology(topology))
 }
 
 /// Reads RabbitMQ's sentence, such as `inequivalent arg 'x-overflow' for queue 'q' in vhost

@@ -147,6 +147,13 @@ fn not_starting_lines(
                 format!("start one: standfast worker --queue {queue}"),
             ]
         }
+        (Some(WaitingFor::Unsubscribed), None) => vec![
+            format!(
+                "`{name}` has waited {waited}: unsubscribed, no worker takes from queue `{queue}` \
+                 at the moment"
+            ),
+            "its workers live; why the broker does not serve them, their /readyz says".to_owned(),
+        ],
         (Some(WaitingFor::Concurrency), None) => vec![format!(
             "`{name}` has waited {waited}: concurrency, all workers of queue `{queue}` that can \
              run it are full"

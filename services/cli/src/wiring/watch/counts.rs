@@ -139,6 +139,7 @@ fn of_rabbit(page: &mut Page<'_>, rabbit: &RabbitBroker) -> fmt::Result {
     for (name, help, count) in [
         ("standfast_rabbitmq_reconnections", "Connections opened again", counts.reconnections),
         ("standfast_rabbitmq_resubscriptions", "Consumers made again", counts.resubscriptions),
+        ("standfast_rabbitmq_renewals", "Queues declared anew, not served before", counts.renewals),
         ("standfast_rabbitmq_confirmed", "Messages confirmed", counts.confirmed),
         ("standfast_rabbitmq_returned", "Messages that found no queue", counts.returned),
         ("standfast_rabbitmq_nacked", "Messages refused", counts.nacked),
