@@ -213,6 +213,7 @@ async fn a_user_without_a_grant_publishes_within_a_ceiling_and_one_with_a_grant_
     let grant =
         Grant { ceiling, ..Grant::new(Principal::new("user:guest").unwrap(), Role::Publisher) };
     assert!(tokens.grant_amqp("guest", grant).await.unwrap().is_some());
-    assert_eq!(publish("granted").await["created"], true);
+    let granted = publish("granted").await;
+    assert_eq!(granted["created"], true, "{granted}");
     rig.end().await;
 }

@@ -103,7 +103,9 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             leave(view, step)?;
             enter(view, step, Status::Retrying { at: *due })
         }
-        Change::StepFailed { step, .. } => settle(view, step, Status::Failed { at }),
+        Change::StepFailed { step, class, .. } => {
+            settle(view, step, Status::Failed { at, class: Some(*class) })
+        }
         Change::RoundOpened { by, round, steps, .. } => round_opened(view, by, *round, steps),
         Change::DependentsTold { step, chunk } => dependents_told(view, step, *chunk),
         Change::TaskHeld { .. }

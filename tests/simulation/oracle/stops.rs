@@ -154,12 +154,7 @@ impl Case<'_> {
         let right = match (&settled.item.subject, logged) {
             (Subject::Attempt { .. }, logged) => logged == Some(settled.became),
             (Subject::Finally { .. }, logged) => {
-                // One that fails without an attempt of its own has no class in its record.
-                let unclassed = settled.became == Became::Failed(None);
-                match logged {
-                    Some(Became::Failed(_)) if unclassed => true,
-                    logged => logged.unwrap_or(Became::Cancelled) == settled.became,
-                }
+                logged.unwrap_or(Became::Cancelled) == settled.became
             }
             (_, Some(logged @ Became::NotLanded(_))) => match settled.became {
                 Became::NotLanded(NotLanded::NotSent) | Became::Stays | Became::Undone => true,

@@ -119,7 +119,7 @@ pub(crate) fn since(base: &Base, word: StepState, state: &Record, claim: Option<
         Status::Ready { since, .. } => *since,
         Status::Retrying { at } => state.failure.as_ref().map_or(*at, |failure| failure.at),
         Status::Held { hold } => hold.since,
-        Status::Succeeded { at } | Status::Failed { at } | Status::Skipped { at, .. } => *at,
+        Status::Succeeded { at } | Status::Failed { at, .. } | Status::Skipped { at, .. } => *at,
     }
 }
 

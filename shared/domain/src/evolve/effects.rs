@@ -170,8 +170,10 @@ fn mark(before: &Effects, effects: &mut Effects) {
             _ => same.and_then(|was| was.uncertain_at_stop),
         };
         effect.after_stop |= was.is_none_or(|was| was.standing != effect.standing);
-        // An intent that is renewed was there before, unless it was known not to have happened.
-        let anew = |was: &Effect| was.intended_after_stop || was.was_closed();
-        effect.intended_after_stop &= was.is_none_or(anew);
+        // An intent that is renewed was there before. What was known not to have happened was no
+        // item of the stop, whether it is intended anew or turns out to have happened after all.
+        let reopened = |was: &Effect| was.was_closed() && was.standing != effect.standing;
+        effect.intended_after_stop = was.is_some_and(reopened)
+            || (effect.intended_after_stop && was.is_none_or(|was| was.intended_after_stop));
     }
 }

@@ -165,7 +165,8 @@ pub struct Effect {
     /// True if it came to stand where it stands after the task was stopped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after_stop: bool,
-    /// True if its intent was recorded after the task was stopped.
+    /// True if its intent was recorded after the task was stopped, or if what was known not to
+    /// have happened came to stand elsewhere only then: it is no item of the stop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub intended_after_stop: bool,
     /// Since when it was uncertain as the task was stopped, if it has come to stand elsewhere.

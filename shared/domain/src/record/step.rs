@@ -40,6 +40,10 @@ pub enum Status {
     Failed {
         /// When.
         at: Time,
+        /// What kind of failure settled it: that of its last attempt, unless its time was over
+        /// without one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        class: Option<FailureClass>,
     },
     /// Not run.
     Skipped {

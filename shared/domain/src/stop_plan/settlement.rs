@@ -165,7 +165,7 @@ impl Walk<'_> {
             Some(Status::Succeeded { at }) => (Became::Undone, Some(*at)),
             Some(Status::Skipped { at, .. }) => (Became::LeftByAnswer, Some(*at)),
             Some(Status::Held { hold }) => (Became::UndoHeld, Some(hold.since)),
-            Some(Status::Failed { at }) => (Became::UndoHeld, Some(*at)),
+            Some(Status::Failed { at, .. }) => (Became::UndoHeld, Some(*at)),
             None | Some(Status::Pending | Status::Ready { .. } | Status::Retrying { .. }) => {
                 (Became::Undoing, None)
             }
@@ -211,10 +211,7 @@ impl Walk<'_> {
         };
         match &state.status {
             Status::Succeeded { at } => (Became::Succeeded, Some(*at)),
-            Status::Failed { at } => {
-                let class = state.failure.as_ref().map(|failure| failure.class);
-                (Became::Failed(class), Some(*at))
-            }
+            Status::Failed { at, class } => (Became::Failed(*class), Some(*at)),
             Status::Skipped { at, .. } => (Became::Skipped, Some(*at)),
             Status::Pending
             | Status::Ready { .. }

@@ -6,7 +6,7 @@ use crate::model::plans::{effect, id, plan, redo, step, submission};
 use crate::model::world::World;
 use standfast_domain::decide::Command;
 use standfast_domain::hold::Answer;
-use standfast_domain::outcome::FailureClass;
+use standfast_domain::outcome::{EffectEnd, Failure, FailureClass, Outcome};
 use standfast_domain::plan::{OnFailure, StepPlan};
 use standfast_domain::record::{EffectClass, Key, NotLanded, StopMode, TaskState};
 use standfast_domain::refusal::Refusal;
@@ -154,6 +154,23 @@ fn a_settlement_remembers_what_was_uncertain_when_the_stop_was_asked_for() {
         assert_eq!((mail.item.now, mail.item.fate), (Now::Uncertain, Fate::ToSettle));
         assert_eq!(mail.became, became);
     }
+}
+
+#[test]
+fn what_was_known_not_to_have_happened_is_no_item_of_a_stop_that_it_lands_after() {
+    let mut world = given(vec![effect(EffectClass::Irreversible, step("pay", &[]))]);
+    send(&mut world, "pay");
+    let at = world.attempt_of("pay");
+    let not_sent = EffectEnd::NotLanded(NotLanded::NotSent);
+    let failed = Failure { effect: not_sent, ..Failure::new(FailureClass::Retryable, "no") };
+    assert_eq!(world.complete(0, at.clone(), Outcome::Failed(failed)), Ok(true));
+    assert!(line(&halt(&world)).iter().all(|(name, ..)| name != "pay/main/1"));
+    assert_eq!(world.stop(), Ok(true));
+    assert_eq!(world.confirm(0, &at, "main"), Ok(true));
+    let report = came_to(&world);
+    let pay = report.items.iter().find(|settled| named(&settled.item.subject) == "pay/main/1");
+    let pay = pay.expect("it has landed");
+    assert_eq!((pay.since_stop, pay.became), (true, Became::LandedLate));
 }
 
 #[test]

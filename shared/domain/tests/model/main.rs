@@ -116,7 +116,7 @@ fn a_failure_that_pauses_its_task_keeps_the_rules() {
 
 #[test]
 fn a_redo_keeps_the_rules() {
-    check(settings::redo_once(), 3239);
+    check(settings::redo_once(), 3209);
 }
 
 #[test]

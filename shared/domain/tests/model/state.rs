@@ -344,7 +344,9 @@ fn print(key: &Key, record: &Record) -> u64 {
                 }
             }
             match &mut state.status {
-                Status::Succeeded { at } | Status::Failed { at } | Status::Skipped { at, .. } => {
+                Status::Succeeded { at }
+                | Status::Failed { at, .. }
+                | Status::Skipped { at, .. } => {
                     *at = Time(0);
                 }
                 Status::Held { hold } => hold.message.clear(),
