@@ -1,9 +1,9 @@
 //! Stopping many tasks by a filter, page by page.
 //!
 //! The walk is that of the list: entries keep their place in an index, so what is stopped
-//! meanwhile disturbs nobody. A page may be asked for twice, and a walk begun anew: a stop of a task that
-//! was stopped changes nothing. The cursor carries how many stops are left of those that the
-//! caller expects, so that never more tasks are stopped than were counted.
+//! meanwhile disturbs nobody. A page may be asked for twice, and a walk begun anew: a stop of a
+//! task that was stopped changes nothing. The cursor carries how many stops are left of those
+//! that the caller expects, so that never more tasks are stopped than were counted.
 
 use axum::Json;
 use axum::body::Body;

@@ -546,6 +546,9 @@ fn listed(kind: ProblemKind, detail: impl Into<String>, faults: Vec<Fault>) -> R
 }
 
 fn refusal_problem(refusal: &Refusal) -> Refused {
+    if let Refusal::InvalidPlan(faults) = refusal {
+        return listed(ProblemKind::InvalidPlan, refusal.to_string(), faults.clone());
+    }
     let kind = match refusal {
         Refusal::KeyReused(_) => ProblemKind::KeyReused,
         Refusal::InvalidPlan(_) => ProblemKind::InvalidPlan,

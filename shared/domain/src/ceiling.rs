@@ -10,7 +10,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{HandlerName, NameFault, Principal, Queue};
-use crate::plan::read::QUEUE_DEFAULT;
 use crate::plan::{Fault, Plan, StepPlan, UndoPlan, Uses};
 use crate::record::EffectClass;
 use crate::rights::Identity;
@@ -67,17 +66,17 @@ pub struct Limits {
 
 impl Ceiling {
     /// What a user of the broker publishes within to whom nothing was granted, unless the
-    /// installation says otherwise. Its plans reach the common queue alone, do nothing outside
-    /// that may not be done twice, bind a worker for an hour at most, and name nobody else.
+    /// installation says otherwise. Its plans reach any queue, since that is what publishing is
+    /// for, do nothing outside that may not be done twice, bind a worker for a day at most, and
+    /// name nobody else.
     pub fn of_ungranted_users() -> Self {
-        let queue = Queue::new(QUEUE_DEFAULT).expect("letters make a name");
         Self {
             handlers: None,
-            queues: Some([queue].into()),
+            queues: None,
             effects: Some([EffectClass::None, EffectClass::Idempotent].into()),
             limits: Limits {
-                max_attempts: Some(10),
-                attempt_timeout: Some(Span::from_secs(60 * 60)),
+                max_attempts: Some(100),
+                attempt_timeout: Some(Span::from_secs(24 * 60 * 60)),
                 retention: Some(Span::from_secs(30 * 24 * 60 * 60)),
             },
             owners: Some(BTreeSet::new()),

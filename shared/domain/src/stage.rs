@@ -70,7 +70,8 @@ impl Staged {
 }
 
 /// Stages the changes of a view. `events` are those that brought them about, in order, and get
-/// their numbers in the log; `returns` names records that the next command will want. Gives `None` if nothing changed.
+/// their numbers in the log; `returns` names records that the next command will want. Gives `None`
+/// if nothing changed.
 pub fn stage(
     view: &mut View,
     events: &mut [Event],

@@ -156,7 +156,7 @@ impl Recalls {
                     self.follow_one(subscription).await;
                 }
                 Err(fault) if !refused => {
-                    tracing::warn!(%fault, "stops are heard of later, by looks and heartbeats; retrying");
+                    tracing::warn!(%fault, "stops are heard of by looks and heartbeats; retrying");
                     refused = true;
                 }
                 Err(_) => {}

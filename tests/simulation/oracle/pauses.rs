@@ -92,7 +92,10 @@ impl Case<'_> {
                 });
                 Span(event.at.since(from).0.saturating_sub(paused.sum()))
             };
-            let stands = |pause: &Pause| pause.lines.0 < moment && moment < pause.lines.1;
+            // What struck at the very moment of the pause was over before it.
+            let stands = |pause: &Pause| {
+                pause.lines.0 < moment && moment < pause.lines.1 && pause.times.0 < event.at
+            };
             let paused = pauses.iter().any(stands);
             match &event.change {
                 Change::FinallyStarted { .. } => cleans = Some(event.at),

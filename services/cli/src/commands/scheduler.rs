@@ -38,8 +38,8 @@ pub struct SchedulerArgs {
     #[arg(long, env = "STANDFAST_AMQP_GRANTED_USERS_ONLY", hide_env_values = true)]
     amqp_granted_users_only: bool,
     /// File of the ceiling for users of the broker without a grant, as for standfast token create.
-    /// By default: queue default; effects none and idempotent; 10 attempts of 1h; 30d of
-    /// retention; nobody else named
+    /// By default: effects none and idempotent; 100 attempts of 24h; 30d of retention; nobody else
+    /// named
     #[arg(long, env = "STANDFAST_AMQP_CEILING", hide_env_values = true, value_name = "FILE")]
     #[arg(conflicts_with = "amqp_granted_users_only")]
     amqp_ceiling: Option<PathBuf>,
