@@ -3,6 +3,8 @@
 # One image for every role: `standfast api`, `scheduler`, `worker`.
 
 FROM rust:1.95-slim-bookworm AS build
+# The allocator is C and is configured with make.
+RUN apt-get update && apt-get install -y --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
 # The caches live beside the layers, so a change of ours compiles only ours. The

@@ -19,6 +19,10 @@ use clap::Parser;
 
 use crate::options::Options;
 
+/// That of the `standfast` binary, for both sides.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -107,7 +107,7 @@ pub fn is_quiet(contents: &Contents) -> bool {
     contents.indexes.iter().filter(|(home, _)| **home != Home::Installation).all(|(_, indexes)| {
         indexes.iter().all(|(index, members)| match index.as_str() {
             index::TIMERS => members.iter().all(removal),
-            index::WORK | index::CLAIMS | index::EXPIRIES => false,
+            index::WORK | index::CLAIMS => false,
             name => {
                 let ended = ["state:cancelled", "state:completed", "state:failed"];
                 !name.starts_with("ready:")

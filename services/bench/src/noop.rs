@@ -30,6 +30,10 @@ impl Handler for Noop {
         false
     }
 
+    fn may_block(&self) -> bool {
+        false
+    }
+
     async fn run(&self, _: Job) -> Report {
         Report::Succeeded(Success::default())
     }

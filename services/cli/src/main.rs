@@ -19,6 +19,11 @@ mod text;
 
 use std::process::ExitCode;
 
+/// A step makes hundreds of small allocations on one thread and frees many on another, which is
+/// what the system's allocator is slowest at; see `docs/PERFORMANCE.md`.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
         Ok(arguments) => commands::execute(arguments.command).into(),

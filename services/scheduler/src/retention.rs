@@ -52,7 +52,6 @@ impl Duty for Retention {
                 | TimerKind::Hold
                 | TimerKind::GiveUp
                 | TimerKind::Queue
-                | TimerKind::Claim
                 | TimerKind::Deadline => continue,
             };
             if let Err(error) = removed {

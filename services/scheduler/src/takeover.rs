@@ -12,7 +12,7 @@ use std::time::Duration;
 use standfast_domain::commit::{Home, IndexChange, Scope};
 use standfast_domain::decide::Command;
 use standfast_domain::ids::{Partition, Principal};
-use standfast_domain::index::{EXPIRIES, TimerEntry};
+use standfast_domain::index::{CLAIMS, ClaimEntry};
 use standfast_domain::record::{Claim, Key, Record};
 use standfast_engine::ports::{BATCH_MAX, Range};
 use standfast_engine::{Engine, EngineError};
@@ -22,7 +22,7 @@ use crate::scheduler::{Duty, Shared};
 /// Silence between two looks, in looks, after which what was seen before counts no more.
 const LOOKS_MISSED_MAX: u32 = 3;
 
-/// The take-over duty: for each expiry entry, when it was first seen as it is. A renewal
+/// The take-over duty: for each claim's entry, when it was first seen as it is. A renewal
 /// writes another entry.
 #[derive(Default)]
 pub(crate) struct TakeOver {
@@ -64,8 +64,8 @@ impl Duty for TakeOver {
         let now = engine.now().await?;
         let mut first_error = None;
         for (member, first) in &self.seen {
-            let Some(entry) = TimerEntry::parse(member) else { continue };
-            if entry.due > now {
+            let Some(entry) = ClaimEntry::parse(member) else { continue };
+            if entry.expires_at > now {
                 continue;
             }
             let watched = monotonic.saturating_sub(*first);
@@ -85,43 +85,43 @@ impl Duty for TakeOver {
 async fn take(
     shared: &Shared,
     member: &str,
-    entry: &TimerEntry,
+    entry: &ClaimEntry,
     watched: Duration,
 ) -> Result<(), EngineError> {
     let engine = &shared.engine;
-    let Some(step) = entry.step.clone() else { return Ok(()) };
-    let Some(claim) = read_claim(engine, entry).await?.filter(|c| c.expires_at == entry.due) else {
+    let claim = read_claim(engine, entry).await?;
+    let Some(claim) = claim.filter(|claim| claim.expires_at == entry.expires_at) else {
         let member = member.to_owned();
-        let gone = IndexChange { index: EXPIRIES.to_owned(), member, add: false };
+        let gone = IndexChange { index: CLAIMS.to_owned(), member, add: false };
         return engine.change_indexes(Scope::Task(entry.task.clone()), vec![gone]).await;
     };
     if watched < claim.length.to_std() {
         return Ok(());
     }
-    tracing::info!(task = %entry.task, step = %step, attempt = claim.attempt,
+    tracing::info!(task = %entry.task, step = %entry.step, attempt = claim.attempt,
         worker = %claim.worker, "attempt taken over: its worker fell silent");
+    let step = entry.step.clone();
     let command = Command::ExpireClaim { step, attempt: claim.attempt, proven: false };
     let done = engine.execute(&entry.task, command, Principal::system(), Vec::new()).await?;
     shared.gauges.taken_over.fetch_add(u64::from(done.acted), Ordering::Relaxed);
     Ok(())
 }
 
-async fn read_claim(engine: &Engine, entry: &TimerEntry) -> Result<Option<Claim>, EngineError> {
-    let Some(step) = entry.step.clone() else { return Ok(None) };
-    let key = Key::Claim(step);
+async fn read_claim(engine: &Engine, entry: &ClaimEntry) -> Result<Option<Claim>, EngineError> {
+    let key = Key::Claim(entry.step.clone());
     Ok(match engine.read(&entry.task, std::slice::from_ref(&key)).await?.remove(&key) {
         Some(Some(Record::Claim(claim))) => Some(claim),
         _ => None,
     })
 }
 
-/// Lists all expiry entries of the partitions, due or not.
+/// Lists all claims of the partitions, expired or not.
 async fn all(engine: &Engine, partitions: Vec<Partition>) -> Result<Vec<String>, EngineError> {
     let mut open: Vec<Range> = partitions
         .into_iter()
         .map(|partition| Range {
             home: Home::Partition(partition),
-            index: EXPIRIES.to_owned(),
+            index: CLAIMS.to_owned(),
             after: String::new(),
             before: None,
             limit: BATCH_MAX,
@@ -150,9 +150,9 @@ async fn all(engine: &Engine, partitions: Vec<Partition>) -> Result<Vec<String>,
 pub async fn end_all_claims(engine: &Engine) -> Result<usize, EngineError> {
     let mut ended = 0;
     for member in all(engine, Partition::all().collect()).await? {
-        let Some(entry) = TimerEntry::parse(&member) else { continue };
-        let Some(step) = entry.step.clone() else { continue };
+        let Some(entry) = ClaimEntry::parse(&member) else { continue };
         let Some(claim) = read_claim(engine, &entry).await? else { continue };
+        let step = entry.step;
         let command = Command::ExpireClaim { step, attempt: claim.attempt, proven: true };
         engine.execute(&entry.task, command, Principal::system(), Vec::new()).await?;
         ended += 1;

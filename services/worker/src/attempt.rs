@@ -42,10 +42,11 @@ const TELL_AGAIN: Duration = Duration::from_millis(500);
 /// Where handlers run.
 #[derive(Clone)]
 pub(crate) enum HandlersRun {
-    /// On threads of their own: one that blocks its thread holds nobody up.
+    /// Those that may block, on threads of their own: one that does holds nobody up.
     OnThreads(Arc<Pool>),
-    /// As tasks of the worker's runtime: for runs that are the same under one seed.
-    AsTasks,
+    /// All within their attempts, on the worker's runtime: for runs that are the same under one
+    /// seed.
+    Here,
 }
 
 /// What an attempt needs of its worker.
@@ -466,9 +467,9 @@ impl Silence {
     }
 }
 
-/// Runs the handler apart, so that a panic and an endless one are only its own. On threads apart,
-/// one that blocks its thread harms nobody else either: heartbeats, and all else that the worker
-/// does, share the runtime's few threads. Dropping the future ends the handler where it next waits.
+/// Runs the handler so that a panic and an endless one are only its own. One that may block its
+/// thread runs apart: heartbeats, and all else that the worker does, share the runtime's few
+/// threads. Dropping the future ends the handler where it next waits.
 async fn run_handler(
     handler: Arc<dyn Handler>,
     job: Job,
@@ -476,19 +477,7 @@ async fn run_handler(
     run: &HandlersRun,
 ) -> handlers::Report {
     let (cancel, effect) = (job.cancel.clone(), job.effect.clone());
-    let dropped = CancellationToken::new();
-    let _end = dropped.clone().drop_guard();
-    let (sender, report) = tokio::sync::oneshot::channel();
     crash::point("handler.before");
-    let running = async move {
-        let running = AssertUnwindSafe(handler.run(job)).catch_unwind();
-        if let Some(ran) = dropped.run_until_cancelled(running).await {
-            let _ = sender.send(ran); // nobody waits for one that overran its time
-        }
-    };
-    if let Err(error) = start(running, run) {
-        return Failure::new(Class::Retryable, format!("failed to start a thread: {error}")).into();
-    }
     let told = async {
         cancel.cancelled().await;
         tokio::time::sleep(OVERRUN).await;
@@ -498,7 +487,7 @@ async fn run_handler(
     };
     let ended = tokio::select! {
         biased;
-        ended = report => ended,
+        ended = ran(handler, job, run) => ended,
         () = tokio::time::sleep(bound) => {
             let text = "it overran its time and did not end when told to";
             return Failure::new(Class::Timeout, text).into();
@@ -509,27 +498,40 @@ async fn run_handler(
         }
     };
     crash::point("handler.after");
-    match ended {
-        Ok(Ok(report)) => report,
-        Ok(Err(panic)) => {
-            let text = panic_text(&*panic);
-            Failure::new(Class::Retryable, format!("the handler panicked: {text}")).into()
-        }
-        Err(_) => Failure::new(Class::Retryable, "the handler ended without a report").into(),
-    }
+    ended
 }
 
-fn start(
-    running: impl Future<Output = ()> + Send + 'static,
-    run: &HandlersRun,
-) -> std::io::Result<()> {
-    match run {
-        HandlersRun::AsTasks => {
-            tokio::spawn(running);
-            Ok(())
+/// Gives what the handler reports, or that it did not come to a report.
+async fn ran(handler: Arc<dyn Handler>, job: Job, run: &HandlersRun) -> handlers::Report {
+    let ran = match run {
+        HandlersRun::OnThreads(pool) if handler.may_block() => {
+            let dropped = CancellationToken::new();
+            let _end = dropped.clone().drop_guard();
+            let (sender, report) = tokio::sync::oneshot::channel();
+            let running = async move {
+                let running = AssertUnwindSafe(handler.run(job)).catch_unwind();
+                if let Some(ran) = dropped.run_until_cancelled(running).await {
+                    let _ = sender.send(ran); // nobody waits for one that overran its time
+                }
+            };
+            if let Err(error) = pool.run(running) {
+                let text = format!("failed to start a thread: {error}");
+                return Failure::new(Class::Retryable, text).into();
+            }
+            let Ok(ran) = report.await else {
+                let text = "the handler ended without a report";
+                return Failure::new(Class::Retryable, text).into();
+            };
+            ran
         }
-        HandlersRun::OnThreads(pool) => pool.run(running),
-    }
+        HandlersRun::OnThreads(_) | HandlersRun::Here => {
+            AssertUnwindSafe(handler.run(job)).catch_unwind().await
+        }
+    };
+    ran.unwrap_or_else(|panic| {
+        let text = panic_text(&*panic);
+        Failure::new(Class::Retryable, format!("the handler panicked: {text}")).into()
+    })
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -17,8 +17,11 @@ use tokio::time::Instant;
 
 /// The shortest time between two looks at how many attempts have ended.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
-/// Attempts are short if each slot ends this many a second.
+/// Attempts are short if each slot ends this many a second...
 const SHORT_A_SECOND: u64 = 20;
+/// ...and stay so until each ends fewer than this: what a reserve gives back costs the broker more
+/// than keeping it, so that a rate about the edge must not make it come and go.
+const LONG_A_SECOND: u64 = 4;
 /// The least that a reserve holds: what many short attempts need while the broker is asked.
 const RESERVE_MIN: u16 = 200;
 
@@ -81,7 +84,9 @@ impl Supply {
         if elapsed < LOOK_PAUSE {
             return;
         }
-        let needed = u64::from(self.concurrency) * SHORT_A_SECOND;
+        let reserved = self.reserve.is_some() || self.opening.is_some();
+        let each = if reserved { LONG_A_SECOND } else { SHORT_A_SECOND };
+        let needed = u64::from(self.concurrency) * each;
         let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let short = (ended - self.ended) * 1_000 >= needed.saturating_mul(millis);
         (self.ended, self.looked) = (ended, Instant::now());
@@ -91,7 +96,7 @@ impl Supply {
         if !short {
             return self.end_reserve().await;
         }
-        if self.reserve.is_none() && self.opening.is_none() {
+        if !reserved {
             let (engine, queue) = (self.engine.clone(), self.queue.clone());
             let prefetch = self.concurrency.max(RESERVE_MIN);
             self.opening = Some(tokio::spawn(async move {

@@ -271,7 +271,7 @@ impl Worker {
         &self,
     ) -> Result<(Arc<dyn Directories>, HandlersRun, Option<Folder>), WorkError> {
         if let Some(directories) = &self.simulated {
-            return Ok((directories.clone(), HandlersRun::AsTasks, None));
+            return Ok((directories.clone(), HandlersRun::Here, None));
         }
         let folder = open_folder(&self.settings).await?;
         let blobs = self.claims.blobs().clone();

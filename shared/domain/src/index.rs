@@ -12,12 +12,10 @@ use crate::time::{Span, Time};
 
 /// The index of what comes due.
 pub const TIMERS: &str = "timers";
-/// The index of when claims expire; apart from the timers, since more than the time must be
-/// looked at before a claim is taken over.
-pub const EXPIRIES: &str = "expiries";
 /// The index of steps and tasks that call for a follow-up.
 pub const WORK: &str = "work";
-/// The index of live claims, by task and step.
+/// The index of live claims, by task and step, each with its expiry; apart from the timers, since
+/// more than the time must be looked at before a claim is taken over.
 pub const CLAIMS: &str = "claims";
 /// The index of messages that commits have promised to send, by age.
 pub const OUTBOX: &str = "outbox";
@@ -110,12 +108,40 @@ pub fn parse_ready_member(member: &str) -> Option<(Time, TaskId, StepId)> {
     Some((Time(time.parse().ok()?), TaskId::parse(task).ok()?, StepId::new(step).ok()?))
 }
 
-/// Writes a member of [`WORK`] or [`CLAIMS`].
+/// An entry of [`CLAIMS`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimEntry {
+    /// Whose.
+    pub task: TaskId,
+    /// The step.
+    pub step: StepId,
+    /// When it expires unless renewed; a renewal writes another entry.
+    pub expires_at: Time,
+}
+
+impl ClaimEntry {
+    /// Writes the member: those of a task, and of a step, stand together.
+    pub fn member(&self) -> String {
+        let Self { task, step, expires_at } = self;
+        format!("{task}{SEPARATOR}{step}{SEPARATOR}{}", time_key(*expires_at))
+    }
+
+    /// Reads a member.
+    pub fn parse(member: &str) -> Option<Self> {
+        let mut parts = member.split(SEPARATOR);
+        let task = TaskId::parse(parts.next()?).ok()?;
+        let step = StepId::new(parts.next()?).ok()?;
+        let expires_at = Time(parts.next()?.parse().ok()?);
+        Some(Self { task, step, expires_at })
+    }
+}
+
+/// Writes a member of [`WORK`].
 pub fn step_member(task: &TaskId, step: Option<&StepId>) -> String {
     format!("{task}{SEPARATOR}{}", step.map_or("", StepId::as_str))
 }
 
-/// Reads a member of [`WORK`] or [`CLAIMS`].
+/// Reads a member of [`WORK`].
 pub fn parse_step_member(member: &str) -> Option<(TaskId, Option<StepId>)> {
     let (task, step) = member.split_once(SEPARATOR)?;
     let step = match step {
@@ -174,10 +200,9 @@ pub fn entries(task: &TaskId, key: &Key, record: &Record) -> Vec<Entry> {
         }
         Record::Claim(claim) => {
             if let Key::Claim(step) = key {
-                entries.push((CLAIMS.to_owned(), step_member(task, Some(step))));
-                let (due, kind) = (claim.expires_at, TimerKind::Claim);
-                let expiry = TimerEntry { due, task: task.clone(), step: Some(step.clone()), kind };
-                entries.push((EXPIRIES.to_owned(), expiry.member()));
+                let (task, step, expires_at) = (task.clone(), step.clone(), claim.expires_at);
+                let entry = ClaimEntry { task, step, expires_at };
+                entries.push((CLAIMS.to_owned(), entry.member()));
             }
         }
         Record::Value(value) if *key == Key::Ahead => {
@@ -328,6 +353,8 @@ mod tests {
         let entry =
             TimerEntry { due: Time(12), task: task.clone(), step: None, kind: TimerKind::Deadline };
         assert_eq!(TimerEntry::parse(&entry.member()), Some(entry));
+        let entry = ClaimEntry { task: task.clone(), step: step.clone(), expires_at: Time(30) };
+        assert_eq!(ClaimEntry::parse(&entry.member()), Some(entry));
         let ready = ready_member(Time(3), &task, &step);
         assert_eq!(parse_ready_member(&ready), Some((Time(3), task.clone(), step.clone())));
         let member = step_member(&task, Some(&step));

@@ -79,6 +79,13 @@ impl View {
         }
     }
 
+    /// Makes a view of a task that does not exist: all its records are known to be absent.
+    pub fn unborn(task: TaskId) -> Self {
+        let mut view = Self::new(task);
+        view.load(Key::Header, None, None);
+        view
+    }
+
     /// Gives the task's id.
     pub fn task(&self) -> &TaskId {
         &self.task

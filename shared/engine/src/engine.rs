@@ -355,7 +355,8 @@ impl Engine {
             let page = self.core.store.ranges(&[range]).await?.pop().unwrap_or_default();
             let Some(last) = page.last() else { return Ok(steps) };
             after.clone_from(last);
-            steps.extend(page.iter().filter_map(|member| index::parse_step_member(member)?.1));
+            let entries = page.iter().filter_map(|member| index::ClaimEntry::parse(member));
+            steps.extend(entries.map(|entry| entry.step));
         }
     }
 

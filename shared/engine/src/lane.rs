@@ -183,6 +183,10 @@ impl Lane {
                 continue;
             }
             let mut batch = self.batch(request.task.clone());
+            if batch.fresh && is_first(&request.command) {
+                batch.view = View::unborn(request.task.clone());
+                batch.fresh = false;
+            }
             batch.requests.push(request);
             if batch.heat.degree > 0 {
                 self.park(batch);
@@ -455,6 +459,13 @@ enum Moment {
     Before,
     Stored,
     Woken,
+}
+
+/// True for a submission under an id that was drawn for it: there is nothing yet to be loaded, and
+/// its commit says so if there is, be it by an earlier try of this very submission.
+fn is_first(command: &Command) -> bool {
+    matches!(command, Command::Submit(submission)
+        if submission.idempotency_key.is_none() && !submission.written_ahead)
 }
 
 /// Passes the crash points of the commands that a batch carries.

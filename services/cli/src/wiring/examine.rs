@@ -135,7 +135,7 @@ async fn entries(engine: &Engine) -> Vec<DoctorCheck> {
         Err(error) => return vec![fault("indexes", stores::failure(error))],
     };
     let fixed =
-        [index::TASKS, index::TIMERS, index::EXPIRIES, index::WORK, index::CLAIMS, index::OUTBOX];
+        [index::TASKS, index::TIMERS, index::WORK, index::CLAIMS, index::OUTBOX];
     let names = fixed.into_iter().map(str::to_owned).chain(queues.iter().map(ready_index));
     let mut checks = Vec::new();
     for name in names {

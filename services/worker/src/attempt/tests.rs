@@ -100,7 +100,7 @@ async fn what_may_have_been_sent_is_waited_for_after_being_told_to_end() {
         let job = Job { effect: sends.then_some(gate), ..job(folder.path(), Value::Null) };
         job.cancel.cancel();
         let bound = Duration::from_secs(600);
-        let report = run_handler(Arc::new(Sending), job, bound, &HandlersRun::AsTasks).await;
+        let report = run_handler(Arc::new(Sending), job, bound, &HandlersRun::Here).await;
         let ended = matches!(report, handlers::Report::Succeeded(_));
         assert_eq!(ended, sends, "{report:?}");
     }

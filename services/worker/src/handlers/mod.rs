@@ -87,6 +87,12 @@ pub trait Handler: Send + Sync {
         true
     }
 
+    /// Says whether a run may keep its thread: by blocking calls or by long work between its waits.
+    /// Then it gets threads apart; one that only waits runs among the worker's own tasks.
+    fn may_block(&self) -> bool {
+        true
+    }
+
     /// Says of a failed run as the check of an effect that the effect has not happened. Any
     /// other failure says nothing of it.
     fn says_no(&self, _: &Failure) -> bool {

@@ -22,8 +22,6 @@ pub enum TimerKind {
     GiveUp,
     /// A step has been ready for too long without being started.
     Queue,
-    /// A claim expires; taking over needs more than this (see the scheduler).
-    Claim,
     /// The task's deadline.
     Deadline,
     /// An ended task is removed; not a command, the scheduler erases.
@@ -34,12 +32,11 @@ pub enum TimerKind {
 
 impl TimerKind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Retry,
         Self::Hold,
         Self::GiveUp,
         Self::Queue,
-        Self::Claim,
         Self::Deadline,
         Self::Remove,
         Self::Birth,
@@ -52,7 +49,6 @@ impl TimerKind {
             Self::Hold => "hold",
             Self::GiveUp => "give_up",
             Self::Queue => "queue",
-            Self::Claim => "claim",
             Self::Deadline => "deadline",
             Self::Remove => "remove",
             Self::Birth => "birth",
@@ -102,7 +98,6 @@ pub(super) fn fire_step(
             | TimerKind::Hold
             | TimerKind::GiveUp
             | TimerKind::Queue
-            | TimerKind::Claim
             | TimerKind::Deadline
             | TimerKind::Remove
             | TimerKind::Birth,

@@ -5,7 +5,7 @@ use standfast_domain::decide::{Command, TimerKind};
 use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
 use standfast_domain::ids::StepId;
-use standfast_domain::index::{EXPIRIES, TIMERS, TimerEntry};
+use standfast_domain::index::{CLAIMS, TIMERS, TimerEntry};
 use standfast_domain::outcome::{Failure, FailureClass, Outcome};
 use standfast_domain::plan::{Deadline, DeadlineThen, OnFailure, Retry, StepPlan, Timeouts, When};
 use standfast_domain::record::{Claim, Key, OVERRUN, Record, Status, StepState, TaskState};
@@ -187,7 +187,7 @@ fn a_claim_of_a_silent_handler_dies_though_its_worker_renews_it() {
         let expires_at = claim(&mut world, "a").expires_at;
         assert_eq!(expires_at, world.now.after(Span::from_secs(30)).min(end));
     }
-    assert_eq!(world.store.members(EXPIRIES).len(), 1);
+    assert_eq!(world.store.members(CLAIMS).len(), 1);
     assert!(expire(&mut world, "a"));
     let state = state(&mut world, "a");
     let failure = state.failure.clone().expect("it failed");
@@ -205,10 +205,10 @@ fn a_renewal_is_seen_though_the_clock_stands_still() {
     assert_eq!(world.claim(0, "a", "w1"), Ok(true));
     let at = world.attempt_of("a");
     for _ in 0..3 {
-        let (before, entries) = (claim(&mut world, "a").expires_at, world.store.members(EXPIRIES));
+        let (before, entries) = (claim(&mut world, "a").expires_at, world.store.members(CLAIMS));
         assert_eq!(world.renew(0, &at, None), Ok(true));
         assert!(claim(&mut world, "a").expires_at > before);
-        assert_ne!(world.store.members(EXPIRIES), entries, "whoever watches the entry sees it");
+        assert_ne!(world.store.members(CLAIMS), entries, "whoever watches the entry sees it");
     }
 }
 

@@ -7,7 +7,7 @@ use standfast_domain::decide::{Command, Decision, Given, Resolution, decide, hin
 use standfast_domain::event::Event;
 use standfast_domain::evolve::{event_time, evolve, header_todo};
 use standfast_domain::ids::{Principal, StepId};
-use standfast_domain::index::{CLAIMS, entries, parse_step_member};
+use standfast_domain::index::{CLAIMS, ClaimEntry, entries, parse_step_member};
 use standfast_domain::plan::Uses;
 use standfast_domain::record::{Key, Phase, Record};
 use standfast_domain::refusal::{Halt, Refusal};
@@ -174,7 +174,7 @@ impl Setting {
         if header.state.is_final() {
             return header.uncleared.then_some(Command::EntriesCleared);
         }
-        let claimed = state.members(CLAIMS).filter_map(|member| parse_step_member(member)?.1);
+        let claimed = state.members(CLAIMS).filter_map(|member| Some(ClaimEntry::parse(member)?.step));
         match header_todo(header)? {
             Todo::Advance => Some(Command::Advance { claimed: claimed.collect() }),
             Todo::Roots => Some(Command::OpenRoots),

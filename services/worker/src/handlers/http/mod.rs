@@ -146,6 +146,10 @@ impl Handler for Http {
         false
     }
 
+    fn may_block(&self) -> bool {
+        false
+    }
+
     /// The statuses 404 and 410 say so.
     fn says_no(&self, failure: &Failure) -> bool {
         let status = failure.output.as_ref().map(|output| &output["status"]);

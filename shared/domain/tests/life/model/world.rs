@@ -9,7 +9,7 @@ use standfast_domain::decide::{Command, Decision, Given, Resolution, Submission,
 use standfast_domain::event::Event;
 use standfast_domain::evolve::{event_time, evolve, header_todo};
 use standfast_domain::ids::{Principal, StepId, TaskId};
-use standfast_domain::index::{CLAIMS, entries, parse_step_member};
+use standfast_domain::index::{CLAIMS, ClaimEntry, entries, parse_step_member};
 use standfast_domain::plan::Uses;
 use standfast_domain::record::{Key, Phase, Record};
 use standfast_domain::refusal::{Halt, Refusal};
@@ -294,7 +294,7 @@ impl World {
 
     fn claimed(&self) -> Vec<StepId> {
         let members = self.store.members(CLAIMS);
-        members.iter().filter_map(|member| parse_step_member(member)?.1).collect()
+        members.iter().filter_map(|member| Some(ClaimEntry::parse(member)?.step)).collect()
     }
 
     fn clear(&mut self, process: usize) {
