@@ -238,8 +238,8 @@ fn step_ready(view: &mut View, step: &StepId, event: &Event) -> Result<(), Halt>
         return Ok(());
     };
     let claim = Key::Claim(step.clone());
-    if view.step(step)?.status == Status::Pending && !view.knows(&claim) {
-        view.load_absent(claim); // nobody can have claimed it; whoever relies on that guards it
+    if view.step(step)?.status == Status::Pending {
+        view.presume_absent(claim); // nobody can have claimed it; whoever relies on that guards it
     }
     leave(view, step)?;
     enter(view, step, Status::Ready { since: event.at, queue: queue.clone() })?;

@@ -105,6 +105,12 @@ impl View {
         self.slots.insert(key, Slot::default());
     }
 
+    /// Takes in that a record is absent unless something is known of it: also beyond a birth, when
+    /// not all that is unknown is absent any more.
+    pub fn presume_absent(&mut self, key: Key) {
+        self.slots.entry(key).or_default();
+    }
+
     /// Gives a view of some of the records, as far as they are known. It shares them.
     #[must_use]
     pub fn part(&self, keys: impl IntoIterator<Item = Key>) -> Self {
