@@ -84,6 +84,7 @@ pub fn stage(
     let logged = events.iter().any(|event| event.change.is_logged());
     let guards = guards(view, events, logged);
     let (first_event, encoded) = if logged { append(view, events, id)? } else { (0, Vec::new()) };
+    view.drop_idle_changes();
     let commit = Commit {
         id,
         scope: Scope::Task(view.task().clone()),
@@ -176,12 +177,10 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
 /// Names the claims that may have come to stand without the header moving, as far as the view
 /// knows them: an epoch ends only when no attempt of it runs.
 fn live_claims(view: &View) -> impl Iterator<Item = Key> {
-    view.known()
-        .filter(|key| match key {
-            Key::Claim(step) => !view.step(step).is_ok_and(|state| state.is_settled()),
-            _ => false,
-        })
-        .cloned()
+    view.known().filter(|key| match key {
+        Key::Claim(step) => !view.step(step).is_ok_and(|state| state.is_settled()),
+        _ => false,
+    })
 }
 
 /// Advances the log's envelope over the events that are logged, numbers and encodes them.
@@ -209,10 +208,7 @@ fn append(
 }
 
 fn writes(view: &View) -> Vec<(String, Option<Vec<u8>>)> {
-    view.changes()
-        .filter(|(_, before, now)| before != now)
-        .map(|(key, _, now)| (key.field(), now.map(Record::encode)))
-        .collect()
+    view.changes().map(|(key, _, now)| (key.field(), now.map(Record::encode))).collect()
 }
 
 fn index_changes(view: &View) -> Vec<IndexChange> {
@@ -223,8 +219,16 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
             continue;
         }
         let old = before.map(|record| entries(task, key, record)).unwrap_or_default();
+        let gone = match (key, before) {
+            // They went when it was claimed.
+            (Key::Step(step), Some(Record::Step(before))) if was_claimed(view, step) => {
+                startable_entries(task, step, before)
+            }
+            _ => Vec::new(),
+        };
         let new = now.map(|record| entries(task, key, record)).unwrap_or_default();
-        removed.extend(old.iter().filter(|entry| !new.contains(entry)).cloned());
+        let left = |entry: &&Entry| !new.contains(*entry) && !gone.contains(*entry);
+        removed.extend(old.iter().filter(left).cloned());
         added.extend(new.into_iter().filter(|entry| !old.contains(entry)));
     }
     for (key, before, now) in view.changes() {
@@ -253,6 +257,14 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
         entries.dedup();
     }
     removed.into_iter().map(change(false)).chain(added.into_iter().map(change(true))).collect()
+}
+
+/// True if a worker is known to have had a step before the batch.
+fn was_claimed(view: &View, step: &StepId) -> bool {
+    match view.before(&Key::Claim(step.clone())) {
+        Ok(claim) => claim.is_some(),
+        Err(_) => false,
+    }
 }
 
 /// False once nothing of the plan starts any more.

@@ -1,6 +1,8 @@
 //! What is known of one task at one header version: records that were loaded (missing means
 //! unknown, `None` means absent), changed in place while a batch of commands is decided.
 
+mod slots;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,15 +16,7 @@ use crate::record::{
 };
 use crate::refusal::{Halt, Refusal};
 
-/// One known record.
-#[derive(Clone, Debug, Default)]
-struct Slot {
-    record: Option<Arc<Record>>,
-    version: Option<CommitId>,
-    /// The savepoint after which it was last changed: what stood here before is noted then, and
-    /// further changes need not note it again.
-    noted: u64,
-}
+use self::slots::{Slot, Slots};
 
 /// What must follow a change, in the same commit if it has room, else found by an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +43,7 @@ pub struct Savepoint {
 #[derive(Clone, Debug)]
 pub struct View {
     task: TaskId,
-    slots: BTreeMap<Key, Slot>,
+    slots: Slots,
     changed: BTreeMap<Key, Option<Arc<Record>>>,
     /// What stood there before each change; `None`: nothing was known.
     undo: Vec<(Key, Option<Slot>)>,
@@ -69,7 +63,7 @@ impl View {
     pub fn new(task: TaskId) -> Self {
         Self {
             task,
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
             changed: BTreeMap::new(),
             undo: Vec::new(),
             savepoints: 1,
@@ -108,17 +102,23 @@ impl View {
     /// Takes in that a record is absent unless something is known of it: also beyond a birth, when
     /// not all that is unknown is absent any more.
     pub fn presume_absent(&mut self, key: Key) {
-        self.slots.entry(key).or_default();
+        if !self.slots.contains(&key) {
+            self.load_absent(key);
+        }
     }
 
     /// Gives a view of some of the records, as far as they are known. It shares them.
     #[must_use]
     pub fn part(&self, keys: impl IntoIterator<Item = Key>) -> Self {
-        let known = keys.into_iter().filter_map(|key| match self.slots.get(&key) {
-            Some(slot) => Some((key, slot.clone())),
-            None => self.lacks(&key).then(|| (key, Slot::default())),
-        });
-        Self { slots: known.collect(), ..Self::new(self.task.clone()) }
+        let mut part = Self::new(self.task.clone());
+        for key in keys {
+            match self.slots.get(&key) {
+                Some(slot) => part.slots.insert(key, slot.clone()),
+                None if self.lacks(&key) => part.load_absent(key),
+                None => {}
+            }
+        }
+        part
     }
 
     /// Forgets a record.
@@ -139,21 +139,21 @@ impl View {
 
     /// True if nothing is known.
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.len() == 0
     }
 
     /// True if the record is known, be it as absent.
     pub fn knows(&self, key: &Key) -> bool {
-        self.slots.contains_key(key) || self.lacks(key)
+        self.slots.contains(key) || self.lacks(key)
     }
 
     /// True if the record is known to be absent without having been looked for.
     fn lacks(&self, key: &Key) -> bool {
-        self.unborn || (self.whole && !key.is_loose() && !self.slots.contains_key(key))
+        self.unborn || (self.whole && !key.is_loose() && !self.slots.contains(key))
     }
 
     /// Walks the keys of all records that are known.
-    pub fn known(&self) -> impl Iterator<Item = &Key> {
+    pub fn known(&self) -> impl Iterator<Item = Key> {
         self.slots.keys()
     }
 
@@ -328,7 +328,7 @@ impl View {
         match slot {
             Some(slot) => self.slots.insert(key, slot),
             None => self.slots.remove(&key),
-        };
+        }
     }
 
     /// Writes or removes a record. It must be known.
@@ -424,6 +424,26 @@ impl View {
         })
     }
 
+    /// Gives a record as it was before the batch: unknown halts, absent is `None`.
+    pub fn before(&self, key: &Key) -> Result<Option<&Record>, Halt> {
+        match self.changed.get(key) {
+            Some(before) => Ok(before.as_deref()),
+            None => self.get(key),
+        }
+    }
+
+    /// Forgets of the changes those that have left a record as it was.
+    pub fn drop_idle_changes(&mut self) {
+        let slots = &self.slots;
+        self.changed.retain(|key, before| {
+            let now = slots.get(key).and_then(|slot| slot.record.as_ref());
+            match (before, now) {
+                (Some(before), Some(now)) => !Arc::ptr_eq(before, now) && before != now,
+                (before, now) => before.is_some() || now.is_some(),
+            }
+        });
+    }
+
     /// Counts the records that have changed.
     pub fn changes_len(&self) -> usize {
         self.changed.len()
@@ -431,14 +451,13 @@ impl View {
 
     /// Ends a batch: what has changed is now what is stored, under the commit's id.
     pub fn committed(&mut self, id: CommitId) {
-        for (key, before) in std::mem::take(&mut self.changed) {
-            if let Some(slot) = self.slots.get_mut(&key)
-                && slot.record != before
-            {
+        self.drop_idle_changes();
+        for key in std::mem::take(&mut self.changed).into_keys() {
+            if let Some(slot) = self.slots.get_mut(&key) {
                 slot.version = slot.record.is_some().then_some(id);
             }
         }
-        self.whole |= self.unborn && self.slots.contains_key(&Key::Header);
+        self.whole |= self.unborn && self.slots.contains(&Key::Header);
         self.unborn = false;
         self.undo.clear();
         self.savepoints += 1;

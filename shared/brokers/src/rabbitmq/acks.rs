@@ -2,24 +2,31 @@
 //!
 //! A channel numbers what it delivers from one on, and one acknowledgement may speak for all up
 //! to a number. One task a channel takes all that wait to be acked: those whose numbers follow
-//! without a gap on what has ended go in one frame, the others each in their own, so that an
-//! attempt that runs for long holds up nobody's. While a frame is written, the next ones gather.
+//! without a gap on what has ended go in one frame. The others wait a moment for the gap to close,
+//! then go each in its own, so that an attempt that runs for long holds up nobody's. Each frame is
+//! a command in the log of a quorum queue, so a few milliseconds of gathering are worth it where
+//! the prefetch leaves room: nobody waits for an ack but who has no room for the next delivery.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicRejectOptions};
 use standfast_engine::ports::Acker;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::counters::Counts;
 use super::settings::CALL_BOUND;
 
 /// Deliveries that one round takes.
 const ROUND_MAX: usize = 512;
+/// How long what has ended gathers before it is acked.
+const GATHER: Duration = Duration::from_millis(2);
+/// The least prefetch that leaves room for that.
+const GATHER_PREFETCH_MIN: u16 = 8;
 
 /// Acknowledges what one channel has delivered.
 #[derive(Clone)]
@@ -45,9 +52,9 @@ struct RabbitAcker {
 
 impl Acks {
     /// Starts the task of a channel; it ends with the last acker.
-    pub(crate) fn start(channel: Channel, counts: Arc<Counts>) -> Self {
+    pub(crate) fn start(channel: Channel, prefetch: u16, counts: Arc<Counts>) -> Self {
         let (ended, arriving) = mpsc::unbounded_channel();
-        tokio::spawn(write(channel, arriving));
+        tokio::spawn(write(channel, prefetch >= GATHER_PREFETCH_MIN, arriving));
         Self { ended, counts }
     }
 
@@ -72,10 +79,7 @@ impl Acker for RabbitAcker {
     async fn ack(self: Box<Self>) -> bool {
         let (answer, written) = oneshot::channel();
         let sent = self.acks.ended.send(End::Done(self.tag, answer)).is_ok();
-        // A write that hangs longer than its bound may still arrive, which does no harm: the
-        // work is already stored.
-        let written = sent && matches!(timeout(CALL_BOUND, written).await, Ok(Ok(true)));
-        self.written(written)
+        self.written(sent && matches!(written.await, Ok(true)))
     }
 
     async fn dead_letter(self: Box<Self>) -> bool {
@@ -95,51 +99,90 @@ struct Ends {
     all_to: u64,
     /// And these, further on.
     further: BTreeSet<u64>,
+    /// Those that are to be acked and were not; true once one has waited for a gap to close.
+    unacked: BTreeMap<u64, bool>,
+}
+
+/// The acks of one round.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Frames {
+    /// Speaks for all up to it.
+    together: Option<u64>,
+    /// Each speaks for itself.
+    single: Vec<u64>,
 }
 
 impl Ends {
-    /// Takes in deliveries that have ended. Gives the one to speak for all up to it, if there is
-    /// one, and those to be acked that it leaves out. It must be one that was not acked before:
-    /// the broker closes a channel that acks a number which it does not know any more.
-    fn take(&mut self, done: &[u64], apart: &[u64]) -> (Option<u64>, Vec<u64>) {
+    /// Takes in deliveries that have ended, and gives the acks to be written now. The one that
+    /// speaks for others must be one that was not acked before: the broker closes a channel that
+    /// acks a number which it does not know any more. With `hold`, those beyond a gap wait for
+    /// the next round.
+    fn take(&mut self, done: &[u64], apart: &[u64], hold: bool) -> Frames {
         self.further.extend(done.iter().chain(apart));
+        self.unacked.extend(done.iter().map(|tag| (*tag, !hold)));
         while self.further.remove(&(self.all_to + 1)) {
             self.all_to += 1;
         }
-        let (within, single): (Vec<u64>, Vec<u64>) =
-            done.iter().partition(|tag| **tag <= self.all_to);
-        (within.into_iter().max(), single)
+        let beyond = self.unacked.split_off(&(self.all_to + 1));
+        let within = std::mem::replace(&mut self.unacked, beyond);
+        let single = self.unacked.extract_if(.., |_, waited| std::mem::replace(waited, true));
+        let single = single.map(|(tag, _)| tag).collect();
+        Frames { together: within.into_keys().max(), single }
     }
 }
 
-async fn write(channel: Channel, mut arriving: mpsc::UnboundedReceiver<End>) {
-    let (mut ends, mut round) = (Ends::default(), Vec::new());
-    while arriving.recv_many(&mut round, ROUND_MAX).await > 0 {
-        let (mut done, mut apart, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+/// Acks what ends until nothing more can; `gather` lets it wait for company.
+async fn write(channel: Channel, gather: bool, mut arriving: mpsc::UnboundedReceiver<End>) {
+    let (mut ends, mut answers) = (Ends::default(), BTreeMap::new());
+    let mut round = Vec::new();
+    loop {
+        let open = if ends.unacked.is_empty() {
+            arriving.recv_many(&mut round, ROUND_MAX).await > 0
+        } else {
+            !arriving.is_closed() || !arriving.is_empty()
+        };
+        if open && gather {
+            sleep(GATHER).await;
+        }
+        while let Ok(end) = arriving.try_recv() {
+            round.push(end);
+        }
+        let (mut done, mut apart) = (Vec::new(), Vec::new());
         for end in round.drain(..) {
             match end {
                 End::Done(tag, answer) => {
                     done.push(tag);
-                    answers.push((tag, answer));
+                    answers.insert(tag, answer);
                 }
                 End::Apart(tag) => apart.push(tag),
             }
         }
-        let (all_to, single) = ends.take(&done, &apart);
-        let together = match all_to {
-            Some(tag) => ack(&channel, tag, true).await,
-            None => true,
-        };
-        let mut failed = BTreeSet::new();
-        for tag in &single {
-            if !ack(&channel, *tag, false).await {
-                failed.insert(*tag);
-            }
+        let frames = ends.take(&done, &apart, gather && open);
+        send(&channel, frames, &mut answers).await;
+        if !open && ends.unacked.is_empty() {
+            return;
         }
-        for (tag, answer) in answers {
-            let alone = single.contains(&tag);
-            let written = if alone { !failed.contains(&tag) } else { together };
-            let _ = answer.send(written); // its bound may have passed
+    }
+}
+
+/// Writes acks and tells who waits for them. A write that hangs longer than its bound may still
+/// arrive, which does no harm: the work is already stored.
+async fn send(
+    channel: &Channel,
+    Frames { together, single }: Frames,
+    answers: &mut BTreeMap<u64, oneshot::Sender<bool>>,
+) {
+    if let Some(tag) = together {
+        let written = ack(channel, tag, true).await;
+        let beyond = answers.split_off(&(tag + 1));
+        for answer in std::mem::replace(answers, beyond).into_values() {
+            let _ = answer.send(written); // it may have gone
+        }
+    }
+    for tag in single {
+        let written = ack(channel, tag, false).await;
+        if let Some(answer) = answers.remove(&tag) {
+            let _ = answer.send(written); // likewise
         }
     }
 }
@@ -154,14 +197,29 @@ async fn ack(channel: &Channel, tag: u64, multiple: bool) -> bool {
 mod tests {
     use super::*;
 
+    fn frames(together: Option<u64>, single: &[u64]) -> Frames {
+        Frames { together, single: single.to_vec() }
+    }
+
     #[test]
     fn what_follows_without_a_gap_goes_together_and_nothing_else_does() {
         let mut ends = Ends::default();
-        assert_eq!(ends.take(&[2, 1, 4], &[]), (Some(2), vec![4]));
-        assert_eq!(ends.take(&[6], &[]), (None, vec![6]));
+        assert_eq!(ends.take(&[2, 1, 4], &[], false), frames(Some(2), &[4]));
+        assert_eq!(ends.take(&[6], &[], false), frames(None, &[6]));
         // The third was long; the fourth has been acked before, the fifth is not done.
-        assert_eq!(ends.take(&[3], &[]), (Some(3), vec![]));
-        assert_eq!(ends.take(&[], &[5]), (None, vec![]));
-        assert_eq!(ends.take(&[7], &[]), (Some(7), vec![]));
+        assert_eq!(ends.take(&[3], &[], false), frames(Some(3), &[]));
+        assert_eq!(ends.take(&[], &[5], false), frames(None, &[]));
+        assert_eq!(ends.take(&[7], &[], false), frames(Some(7), &[]));
+    }
+
+    #[test]
+    fn what_stands_beyond_a_gap_waits_for_one_round() {
+        let mut ends = Ends::default();
+        assert_eq!(ends.take(&[2, 3, 5], &[], true), frames(None, &[]));
+        assert_eq!(ends.take(&[1, 7], &[], true), frames(Some(3), &[5]));
+        assert_eq!(ends.take(&[4, 6], &[], true), frames(Some(7), &[]));
+        assert_eq!(ends.take(&[9], &[], true), frames(None, &[]));
+        assert_eq!(ends.take(&[], &[8], true), frames(Some(9), &[]));
+        assert!(ends.unacked.is_empty());
     }
 }

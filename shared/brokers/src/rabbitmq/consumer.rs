@@ -246,7 +246,8 @@ impl Task {
             let Some(opened) = opened else { return };
             match opened {
                 Ok(Opened { channel, mut consumer, own }) => {
-                    let acks = Acks::start(channel.clone(), self.context.counts.clone());
+                    let counts = self.context.counts.clone();
+                    let acks = Acks::start(channel.clone(), self.prefetch, counts);
                     self.subscribed(ever, warned);
                     answer(&mut first, Ok(()));
                     ever = true;

@@ -66,12 +66,12 @@ fn every_sight_is_asked_for_in_some_setting() {
 
 #[test]
 fn one_step_keeps_the_rules_under_crashes_failures_and_a_stop() {
-    check(settings::one_step(), 7778);
+    check(settings::one_step(), 7720);
 }
 
 #[test]
 fn a_chain_of_two_keeps_the_rules() {
-    check(settings::chain(), 3960);
+    check(settings::chain(), 3924);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_chain_of_two_keeps_the_rules_with_a_commit_for_each_thing_that_follows() {
 
 #[test]
 fn two_steps_and_a_join_keep_the_rules() {
-    check(settings::join(), 19_382);
+    check(settings::join(), 19_386);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn two_steps_at_a_time_keep_the_rules_under_a_stop() {
 
 #[test]
 fn a_step_that_is_tried_again_keeps_the_rules() {
-    check(settings::retry(), 11_161);
+    check(settings::retry(), 11_127);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_failure_that_counts_as_settled_keeps_the_rules() {
 
 #[test]
 fn a_failure_that_pauses_its_task_keeps_the_rules() {
-    check(settings::pause(), 14_019);
+    check(settings::pause(), 13_729);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_claim_that_is_renewed_keeps_the_rules() {
 
 #[test]
 fn a_finally_step_keeps_the_rules() {
-    check(settings::finally(), 11_105);
+    check(settings::finally(), 10_457);
 }
 
 #[test]
@@ -146,17 +146,17 @@ fn a_deadline_that_pauses_keeps_the_rules() {
 
 #[test]
 fn a_deadline_that_fails_its_task_keeps_the_rules() {
-    check(settings::deadline_fails(), 2755);
+    check(settings::deadline_fails(), 2721);
 }
 
 #[test]
 fn a_deadline_that_stops_its_task_keeps_the_rules() {
-    check(settings::deadline_stops(), 2638);
+    check(settings::deadline_stops(), 2604);
 }
 
 #[test]
 fn a_check_that_does_not_hold_keeps_the_rules() {
-    check(settings::verification(), 2384);
+    check(settings::verification(), 2350);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn an_irreversible_effect_is_sent_once_unless_a_person_says_otherwise() {
 
 #[test]
 fn an_attempt_that_a_person_stops_keeps_the_rules() {
-    check(settings::attempt_stopped(), 14_776);
+    check(settings::attempt_stopped(), 14_742);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn an_irreversible_effect_is_sent_once_though_its_attempt_is_stopped() {
 
 #[test]
 fn an_irreversible_effect_is_sent_once_under_a_stop() {
-    check(settings::irreversible_stopped(), 9662);
+    check(settings::irreversible_stopped(), 9628);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_checkable_effect_is_sent_once() {
 
 #[test]
 fn an_idempotent_effect_keeps_the_rules() {
-    check(settings::idempotent(), 6418);
+    check(settings::idempotent(), 6384);
 }
 
 #[test]
@@ -196,25 +196,25 @@ fn an_effect_whose_request_has_changed_is_sent_only_as_bidden() {
 
 #[test]
 fn a_drain_lets_what_runs_land_and_gives_way_to_a_stronger_stop() {
-    check(settings::drained(), 1580);
+    check(settings::drained(), 1545);
 }
 
 #[test]
 fn what_has_landed_is_undone_in_reverse_and_once() {
-    check(settings::undone(), 4752);
+    check(settings::undone(), 4741);
 }
 
 #[test]
 fn an_undo_that_fails_waits_for_a_person() {
-    check(settings::undo_failed(), 2812);
+    check(settings::undo_failed(), 2801);
 }
 
 #[test]
 fn an_undo_that_fell_silent_is_uncertain_itself() {
-    check(settings::undo_uncertain(), 20_057);
+    check(settings::undo_uncertain(), 20_023);
 }
 
 #[test]
 fn a_pause_stops_the_clocks_and_ends_with_a_stop() {
-    check(settings::paused(), 1854);
+    check(settings::paused(), 1749);
 }

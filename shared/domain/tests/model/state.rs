@@ -189,12 +189,12 @@ impl State {
         let mut cached = DefaultHasher::new();
         for key in view.known() {
             key.hash(&mut cached);
-            let stored = self.records.get(key).map(|kept| kept.version);
-            let same = view.version(key) == stored;
+            let stored = self.records.get(&key).map(|kept| kept.version);
+            let same = view.version(&key) == stored;
             same.hash(&mut cached);
             if !same {
-                let record = view.get(key).expect("it is known");
-                cached.write_u64(record.map_or(0, |record| print(key, record)));
+                let record = view.get(&key).expect("it is known");
+                cached.write_u64(record.map_or(0, |record| print(&key, record)));
             }
         }
         cached.finish()
