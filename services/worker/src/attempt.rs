@@ -1,25 +1,25 @@
 //! One attempt from its claim to its result.
 
-use std::panic::AssertUnwindSafe;
+mod run;
+
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use futures::FutureExt;
 use serde_json::Value;
 use standfast_domain::ids::{Principal, WorkerId};
 use standfast_domain::outcome::FailureClass;
 use standfast_domain::record::NotLanded;
+use standfast_domain::refusal::Refusal;
 use standfast_domain::time::Span;
 use standfast_engine::EngineError;
 use standfast_engine::claims::{Claimed, Claims, Renewed, Report, Stay};
-use standfast_engine::crash;
 use standfast_engine::effects::{DeclaredEffect, Told};
+use standfast_engine::ports::StoreError;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::builtin::BuiltinHandlers;
 use crate::directories::{self, Directories};
@@ -31,23 +31,12 @@ use crate::handlers::{
 };
 use crate::heartbeat::{Heart, HeldUntil, Shown, Standing};
 use crate::log_keeper;
-use crate::pool::Pool;
 
-/// What a handler may overrun its own deadline, or the moment it was told to end, by before it
-/// is dropped: it needs some time to end its processes.
-const OVERRUN: Duration = Duration::from_secs(15);
+pub(crate) use self::run::HandlersRun;
+use self::run::{OVERRUN, Silence, run_handler};
+
 /// The wait between two tries of telling a result.
 const TELL_AGAIN: Duration = Duration::from_millis(500);
-
-/// Where handlers run.
-#[derive(Clone)]
-pub(crate) enum HandlersRun {
-    /// Those that may block, on threads of their own: one that does holds nobody up.
-    OnThreads(Arc<Pool>),
-    /// All within their attempts, on the worker's runtime: for runs that are the same under one
-    /// seed.
-    Here,
-}
 
 /// What an attempt needs of its worker.
 pub(crate) struct Bench {
@@ -93,7 +82,8 @@ impl Bench {
         heart.beat_along(interval, &cancel, course.as_mut()).await
     }
 
-    /// The attempt itself, while its heart beats.
+    /// The attempt itself, while its heart beats. It is part of a task's future, of which there
+    /// are as many as attempts: what most attempts never come to is kept out of it, in boxes.
     async fn course(
         &self,
         claimed: Box<Claimed>,
@@ -104,7 +94,10 @@ impl Bench {
     ) -> Ended {
         let name = format!("{}-{}-{}", claimed.task, claimed.step, claimed.attempt);
         let (made, directory) = self.directory(&claimed, &*handler, &name).await;
-        let before = self.still_held(&claimed, asked, heart).await;
+        let before = match self.is_fresh(&claimed, asked) {
+            true => Standing::Held,
+            false => Box::pin(self.still_held(&claimed, heart)).await,
+        };
         let (mut gate, mut spooled) = (None, false);
         let report = match (&directory, before) {
             (Ok(directory), Standing::Held) => {
@@ -124,7 +117,7 @@ impl Bench {
         };
         let standing = if before == Standing::Lost { before } else { heart.standing.get() };
         if standing == Standing::Held && matches!(report, Report::Failed { .. }) {
-            heart.last_words().await;
+            Box::pin(heart.last_words()).await;
         }
         let ended = self.end(&claimed, standing, gate.as_deref(), report, stay).await;
         if let Ok(directory) = directory
@@ -149,21 +142,21 @@ impl Bench {
             Standing::Lost => {
                 tracing::info!(task = %claimed.task, step = %claimed.step,
                     attempt = claimed.attempt, "attempt was taken over; its result is dropped");
-                tell_apart(gate, &report).await;
+                Box::pin(tell_apart(gate, &report)).await;
                 Ended::given_up(true)
             }
             Standing::Held if self.hand_back.is_cancelled() && is_cancelled(&report) => {
-                tell_apart(gate, &report).await; // a hand-back knows nothing of it
-                Ended::given_up(self.tell(claimed, None, None).await.is_some())
+                Box::pin(tell_apart(gate, &report)).await; // a hand-back knows nothing of it
+                Ended::given_up(Box::pin(self.hand_back(claimed)).await)
             }
             Standing::Held | Standing::ToEnd => {
                 let came = match &report {
                     Report::Succeeded { .. } => Came::Succeeded,
                     Report::Failed { .. } => Came::Failed,
                 };
-                let told = self.tell(claimed, Some(&report), stay).await;
+                let told = self.tell(claimed, &report, stay).await;
                 if matches!(told, Some(Taken::No)) {
-                    tell_apart(gate, &report).await;
+                    Box::pin(tell_apart(gate, &report)).await;
                 }
                 let (told, next) = (told.is_some(), told.and_then(Taken::next));
                 Ended { told, came, next }
@@ -186,17 +179,22 @@ impl Bench {
         }
     }
 
+    /// True if a claim cannot have run out yet. Counted is from when it was asked for: how old the
+    /// time in a late answer is, nobody knows.
+    fn is_fresh(&self, claimed: &Claimed, asked: Duration) -> bool {
+        let now = self.claims.engine().clock().monotonic();
+        now.saturating_sub(asked) < claimed.length.to_std()
+    }
+
     /// Renews a claim that may have run out on the way to its handler, since the store was slow
-    /// or this process stood still: nothing starts on a claim that may be another's. Counted is
-    /// from when it was asked for: how old the time in a late answer is, nobody knows.
-    async fn still_held(&self, claimed: &Claimed, mut asked: Duration, heart: &Heart) -> Standing {
-        let clock = self.claims.engine().clock();
+    /// or this process stood still: nothing starts on a claim that may be another's.
+    async fn still_held(&self, claimed: &Claimed, heart: &Heart) -> Standing {
         loop {
-            if clock.monotonic().saturating_sub(asked) < claimed.length.to_std() {
-                return Standing::Held;
-            }
-            asked = clock.monotonic();
+            let asked = self.claims.engine().clock().monotonic();
             match heart.beat().await {
+                Ok(Renewed { stop: false, .. }) if self.is_fresh(claimed, asked) => {
+                    return Standing::Held;
+                }
                 Ok(Renewed { stop: false, .. }) => continue,
                 Ok(Renewed { stop: true, .. }) => return Standing::ToEnd,
                 Err(EngineError::Refused(_)) => return Standing::Lost,
@@ -259,7 +257,9 @@ impl Bench {
         let report = watch.judge(ran);
         let sent = effect.is_some_and(|effect| effect.may_have_been_sent());
         let report = self.keep(claimed, directory, report, sent).await;
-        log_keeper::finish(&self.claims, &claimed.task, &at, &log).await;
+        if !log.is_empty() {
+            Box::pin(log_keeper::finish(&self.claims, &claimed.task, &at, &log)).await;
+        }
         report
     }
 
@@ -327,45 +327,69 @@ impl Bench {
         }))
     }
 
-    /// Tells the result, or hands the attempt back, until the store has answered; `None`: it
-    /// never did.
-    pub async fn tell(
-        &self,
-        claimed: &Claimed,
-        report: Option<&Report>,
-        stay: Option<Stay>,
-    ) -> Option<Taken> {
-        let at = claimed.at(&self.worker);
-        let mut failing = false;
+    /// Tells the result until the store has answered; `None`: it never did.
+    async fn tell(&self, claimed: &Claimed, report: &Report, stay: Option<Stay>) -> Option<Taken> {
+        let mut patience = Patience::default();
         loop {
-            let actor = self.actor.clone();
-            let (task, at, stay) = (&claimed.task, at.clone(), stay.clone());
-            let told = match report.cloned() {
-                Some(report) => self.claims.complete_and_stay(task, at, report, actor, stay).await,
-                None => {
-                    let why = "its worker is shutting down".to_owned();
-                    self.claims.hand_back(task, at, why, actor).await.map(|()| None)
-                }
-            };
-            let error = match told {
+            let (task, at, actor) = (&claimed.task, claimed.at(&self.worker), self.actor.clone());
+            let (report, stay) = (report.clone(), stay.clone());
+            match self.claims.complete_and_stay(task, at, report, actor, stay).await {
                 Ok(next) => return Some(Taken::Yes(next.map(Box::new))),
                 Err(EngineError::Refused(refusal)) => {
-                    tracing::info!(task = %claimed.task, step = %claimed.step,
-                        attempt = claimed.attempt, %refusal, "result not taken");
+                    not_taken(claimed, &refusal);
                     return Some(Taken::No);
                 }
-                Err(EngineError::Store(error)) => error,
-            };
-            let outage = EngineError::Store(error.clone()).is_outage(); // said once for all
-            if !outage && !failing {
-                tracing::warn!(task = %claimed.task, step = %claimed.step, %error, "result held");
-                failing = true;
+                Err(EngineError::Store(error)) => patience.wait(claimed, error, self).await?,
             }
-            tokio::select! {
-                biased;
-                () = tokio::time::sleep(TELL_AGAIN) => {}
-                () = self.give_up.cancelled() => return None,
+        }
+    }
+
+    /// Hands the attempt back until the store has answered; false: it never did.
+    pub async fn hand_back(&self, claimed: &Claimed) -> bool {
+        let mut patience = Patience::default();
+        loop {
+            let (at, actor) = (claimed.at(&self.worker), self.actor.clone());
+            let why = "its worker is shutting down".to_owned();
+            match self.claims.hand_back(&claimed.task, at, why, actor).await {
+                Ok(()) => return true,
+                Err(EngineError::Refused(refusal)) => {
+                    not_taken(claimed, &refusal);
+                    return true;
+                }
+                Err(EngineError::Store(error)) => {
+                    if patience.wait(claimed, error, self).await.is_none() {
+                        return false;
+                    }
+                }
             }
+        }
+    }
+}
+
+fn not_taken(claimed: &Claimed, refusal: &Refusal) {
+    tracing::info!(task = %claimed.task, step = %claimed.step, attempt = claimed.attempt, %refusal,
+        "result not taken");
+}
+
+/// Waits for a store that does not take a result.
+#[derive(Default)]
+struct Patience {
+    /// True once it was said that a result is held.
+    said: bool,
+}
+
+impl Patience {
+    /// Waits until the next try; `None`: the process may wait no longer.
+    async fn wait(&mut self, claimed: &Claimed, error: StoreError, bench: &Bench) -> Option<()> {
+        let outage = EngineError::Store(error.clone()).is_outage(); // said once for all
+        if !outage && !self.said {
+            tracing::warn!(task = %claimed.task, step = %claimed.step, %error, "result held");
+            self.said = true;
+        }
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(TELL_AGAIN) => Some(()),
+            () = bench.give_up.cancelled() => None,
         }
     }
 }
@@ -428,115 +452,6 @@ async fn tell_apart(gate: Option<&Gate>, report: &Report) {
         Report::Failed { effect, .. } => effect.clone(),
     })
     .await;
-}
-
-/// Watches over a handler's silence.
-struct Silence {
-    most: Option<Duration>,
-    over: CancellationToken,
-    _watching: Option<AbortOnDropHandle<()>>,
-}
-
-impl Silence {
-    /// Cancels the attempt once its handler has been silent for longer than `most`.
-    fn watch(pulse: Pulse, most: Option<Duration>, cancel: CancellationToken) -> Self {
-        let over = CancellationToken::new();
-        let silent = over.clone();
-        let _watching = most.map(|most| {
-            AbortOnDropHandle::new(tokio::spawn(async move {
-                pulse.silent(most).await;
-                silent.cancel();
-                cancel.cancel();
-            }))
-        });
-        Self { most, over, _watching }
-    }
-
-    /// Says of an attempt that was cancelled for its silence that it was.
-    fn judge(&self, report: handlers::Report) -> handlers::Report {
-        match (report, self.most) {
-            (handlers::Report::Failed(failure), Some(most))
-                if failure.class == Class::Cancelled && self.over.is_cancelled() =>
-            {
-                let most = Span::from_millis(u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
-                let message = format!("its handler gave no sign of life for {most}");
-                Failure { class: Class::Timeout, message, ..failure }.into()
-            }
-            (report, _) => report,
-        }
-    }
-}
-
-/// Runs the handler so that a panic and an endless one are only its own. One that may block its
-/// thread runs apart: heartbeats, and all else that the worker does, share the runtime's few
-/// threads. Dropping the future ends the handler where it next waits.
-async fn run_handler(
-    handler: Arc<dyn Handler>,
-    job: Job,
-    bound: Duration,
-    run: &HandlersRun,
-) -> handlers::Report {
-    let (cancel, effect) = (job.cancel.clone(), job.effect.clone());
-    crash::point("handler.before");
-    let told = async {
-        cancel.cancelled().await;
-        tokio::time::sleep(OVERRUN).await;
-        if effect.is_some_and(|effect| effect.may_have_been_sent()) {
-            std::future::pending::<()>().await; // its answer is worth the attempt's whole time
-        }
-    };
-    let ended = tokio::select! {
-        biased;
-        ended = ran(handler, job, run) => ended,
-        () = tokio::time::sleep(bound) => {
-            let text = "it overran its time and did not end when told to";
-            return Failure::new(Class::Timeout, text).into();
-        }
-        () = told => {
-            let text = "it did not end when told to";
-            return Failure::new(Class::Cancelled, text).into();
-        }
-    };
-    crash::point("handler.after");
-    ended
-}
-
-/// Gives what the handler reports, or that it did not come to a report.
-async fn ran(handler: Arc<dyn Handler>, job: Job, run: &HandlersRun) -> handlers::Report {
-    let ran = match run {
-        HandlersRun::OnThreads(pool) if handler.may_block() => {
-            let dropped = CancellationToken::new();
-            let _end = dropped.clone().drop_guard();
-            let (sender, report) = tokio::sync::oneshot::channel();
-            let running = async move {
-                let running = AssertUnwindSafe(handler.run(job)).catch_unwind();
-                if let Some(ran) = dropped.run_until_cancelled(running).await {
-                    let _ = sender.send(ran); // nobody waits for one that overran its time
-                }
-            };
-            if let Err(error) = pool.run(running) {
-                let text = format!("failed to start a thread: {error}");
-                return Failure::new(Class::Retryable, text).into();
-            }
-            let Ok(ran) = report.await else {
-                let text = "the handler ended without a report";
-                return Failure::new(Class::Retryable, text).into();
-            };
-            ran
-        }
-        HandlersRun::OnThreads(_) | HandlersRun::Here => {
-            AssertUnwindSafe(handler.run(job)).catch_unwind().await
-        }
-    };
-    ran.unwrap_or_else(|panic| {
-        let text = panic_text(&*panic);
-        Failure::new(Class::Retryable, format!("the handler panicked: {text}")).into()
-    })
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 fn is_cancelled(report: &Report) -> bool {

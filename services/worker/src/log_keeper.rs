@@ -65,12 +65,9 @@ async fn keep(
     }
 }
 
-/// Stores the log of an attempt that has ended; a log that cannot be stored costs no result.
+/// Stores the log of an attempt that has ended, which is not empty; a log that cannot be stored costs no result.
 pub(crate) async fn finish(claims: &Claims, task: &TaskId, at: &Attempt, log: &LogSink) {
     let snapshot = log.snapshot();
-    if snapshot.total_bytes == 0 {
-        return;
-    }
     let mut blob = None;
     if snapshot.dropped_bytes > 0
         && let Some(spool) = &snapshot.spool

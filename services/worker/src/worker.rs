@@ -299,7 +299,7 @@ impl Worker {
                 self.gauges.spent.add(reason);
                 delivery.acker.ack().await;
             }
-            Woken::ShuttingDown => self.give_back(queue, message, delivery).await,
+            Woken::ShuttingDown => Box::pin(self.give_back(queue, message, delivery)).await,
             Woken::Attempt(claimed, asked) => {
                 let held = stay::Held { acker: delivery.acker, slot, listener };
                 self.stay(queue, (claimed, asked), held, work).await;

@@ -125,8 +125,10 @@ fn first_needs(view: &View, batch: &[Asked<'_>]) -> Vec<Key> {
     let hinted = batch.iter().flat_map(|asked| {
         hint(asked.command).into_iter().chain(wanted(view, asked.command, asked.wants))
     });
-    let unknown: BTreeSet<Key> = hinted.filter(|key| !view.knows(key)).collect();
-    unknown.into_iter().collect()
+    let mut unknown: Vec<Key> = hinted.filter(|key| !view.knows(key)).collect();
+    unknown.sort();
+    unknown.dedup();
+    unknown
 }
 
 /// Names the records that the answer to a command is to hold: those asked for, and with a claim
@@ -260,6 +262,11 @@ fn stay<'s>(
     now: Time,
     events: &mut Vec<Event>,
 ) -> Result<BTreeMap<usize, Command>, Halt> {
+    let mut stays = stays.peekable();
+    let mut stayed = BTreeMap::new();
+    if stays.peek().is_none() {
+        return Ok(stayed);
+    }
     let ready = |event: &Event| match &event.change {
         Change::StepReady { step, attempt, queue, .. } => {
             Some((queue.clone(), step.clone(), *attempt))
@@ -267,7 +274,6 @@ fn stay<'s>(
         _ => None,
     };
     let mut free: Vec<(Queue, StepId, u32)> = events.iter().filter_map(ready).collect();
-    let mut stayed = BTreeMap::new();
     for (place, stay) in stays {
         let Some(at) = free.iter().position(|(queue, ..)| *queue == stay.queue) else { continue };
         let (_, step, attempt) = free.remove(at);

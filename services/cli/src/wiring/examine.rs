@@ -134,8 +134,7 @@ async fn entries(engine: &Engine) -> Vec<DoctorCheck> {
         Ok(queues) => queues,
         Err(error) => return vec![fault("indexes", stores::failure(error))],
     };
-    let fixed =
-        [index::TASKS, index::TIMERS, index::WORK, index::CLAIMS, index::OUTBOX];
+    let fixed = [index::TASKS, index::TIMERS, index::WORK, index::CLAIMS, index::OUTBOX];
     let names = fixed.into_iter().map(str::to_owned).chain(queues.iter().map(ready_index));
     let mut checks = Vec::new();
     for name in names {

@@ -10,6 +10,7 @@ use standfast_domain::record::EffectClass;
 use super::*;
 use crate::handlers::testing::{effect, job, now};
 use crate::handlers::{Fault, Success};
+use crate::pool::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -154,6 +154,11 @@ impl LogSink {
         }
     }
 
+    /// True while nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.lock().total == 0
+    }
+
     /// True once there is a spool file.
     pub fn is_spooled(&self) -> bool {
         self.lock().spool.as_ref().is_some_and(Spool::exists)

@@ -50,7 +50,7 @@ impl Worker {
         while let Some((claimed, asked, listener)) = next.take() {
             let told = if work.shutdown.is_cancelled() {
                 // Claimed while the shutdown began: nothing new starts after it.
-                work.bench.tell(&claimed, None, None).await.is_some()
+                Box::pin(work.bench.hand_back(&claimed)).await
             } else {
                 let stay = (left > 0).then(|| self.terms(queue));
                 left = left.saturating_sub(1);

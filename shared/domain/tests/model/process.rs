@@ -174,7 +174,8 @@ impl Setting {
         if header.state.is_final() {
             return header.uncleared.then_some(Command::EntriesCleared);
         }
-        let claimed = state.members(CLAIMS).filter_map(|member| Some(ClaimEntry::parse(member)?.step));
+        let claimed =
+            state.members(CLAIMS).filter_map(|member| Some(ClaimEntry::parse(member)?.step));
         match header_todo(header)? {
             Todo::Advance => Some(Command::Advance { claimed: claimed.collect() }),
             Todo::Roots => Some(Command::OpenRoots),

@@ -4,7 +4,7 @@
 use standfast_domain::ids::StepId;
 use standfast_domain::outcome::Artifact;
 use standfast_domain::plan::Uses;
-use standfast_domain::record::{Definition, Key, LIST_CHUNK, Record};
+use standfast_domain::record::{Key, LIST_CHUNK, Record};
 use standfast_domain::refusal::{Halt, Refusal};
 use standfast_domain::view::View;
 
@@ -20,25 +20,17 @@ impl Claims {
     ) -> Result<Claimed, EngineError> {
         let state = view.step(&ask.step).map_err(broken)?;
         let (round, resolved) = (state.round, state.resolved);
-        let definition = view.definition(&ask.step).map_err(broken)?.clone();
-        let more = self.more_keys(&definition, round, resolved);
+        let needs_count = view.definition(&ask.step).map_err(broken)?.needs_count;
+        let more = more_keys(&ask.step, needs_count, round, resolved);
         self.complete_view(&mut view, more).await?;
-        let inputs = self.inputs(&mut view, &definition).await?;
-        let mut claimed = claimed(&view, ask, &definition, inputs).map_err(broken)?;
-        claimed.effect = self.declared_effect(&ask.task, &definition, round).await?;
-        Ok(claimed)
-    }
-
-    fn more_keys(&self, definition: &Definition, round: u32, resolved: bool) -> Vec<Key> {
-        let step = &definition.plan.id;
-        let mut keys = Vec::new();
-        if round > 1 {
-            keys.push(Key::Failure(round));
-            keys.extend(resolved.then(|| Key::Resolution(step.clone(), round)));
+        let inputs = self.inputs(&mut view, &ask.step, needs_count).await?;
+        let mut claimed = claimed(&view, ask, inputs).map_err(broken)?;
+        let definition = view.definition(&ask.step).map_err(broken)?;
+        if definition.plan.effect.is_some() {
+            let declared = self.declared_effect(&ask.task, definition, round);
+            claimed.effect = Box::pin(declared).await?;
         }
-        let chunks = definition.needs_count.div_ceil(LIST_CHUNK as u32);
-        keys.extend((0..chunks).map(|chunk| Key::Needs(step.clone(), chunk)));
-        keys
+        Ok(claimed)
     }
 
     /// Reads what a view does not know yet.
@@ -47,7 +39,7 @@ impl Claims {
         if missing.is_empty() {
             return Ok(());
         }
-        for (key, record) in self.engine.read(view.task(), &missing).await? {
+        for (key, record) in Box::pin(self.engine.read(view.task(), &missing)).await? {
             view.load(key, record, None);
         }
         Ok(())
@@ -57,10 +49,10 @@ impl Claims {
     async fn inputs(
         &self,
         view: &mut View,
-        definition: &Definition,
+        step: &StepId,
+        needs_count: u32,
     ) -> Result<Vec<(StepId, Artifact)>, EngineError> {
-        let step = &definition.plan.id;
-        let chunks = definition.needs_count.div_ceil(LIST_CHUNK as u32);
+        let chunks = needs_count.div_ceil(LIST_CHUNK as u32);
         let mut needs = Vec::new();
         for chunk in 0..chunks {
             let names = view.names(&Key::Needs(step.clone(), chunk)).map_err(broken)?;
@@ -78,15 +70,22 @@ impl Claims {
     }
 }
 
+/// Names the records that an attempt needs besides those that come with every claim.
+fn more_keys(step: &StepId, needs_count: u32, round: u32, resolved: bool) -> Vec<Key> {
+    let mut keys = Vec::new();
+    if round > 1 {
+        keys.push(Key::Failure(round));
+        keys.extend(resolved.then(|| Key::Resolution(step.clone(), round)));
+    }
+    let chunks = needs_count.div_ceil(LIST_CHUNK as u32);
+    keys.extend((0..chunks).map(|chunk| Key::Needs(step.clone(), chunk)));
+    keys
+}
+
 /// Gives the attempt that `ask` has claimed.
-fn claimed(
-    view: &View,
-    ask: &ClaimAsk,
-    definition: &Definition,
-    inputs: Vec<(StepId, Artifact)>,
-) -> Result<Claimed, Halt> {
+fn claimed(view: &View, ask: &ClaimAsk, inputs: Vec<(StepId, Artifact)>) -> Result<Claimed, Halt> {
     let step = &ask.step;
-    let state = view.step(step)?;
+    let (definition, state) = (view.definition(step)?, view.step(step)?);
     // Other commands of the same commit may have passed the step on.
     let claim = view.claim(step)?.filter(|claim| claim.worker == ask.worker).cloned();
     let fenced = Refusal::Fenced { step: step.clone(), attempt: state.attempt };

@@ -115,7 +115,7 @@ impl Claims {
         let Stay { worker, principal, length, handlers, .. } = stay;
         let handlers = Some(handlers);
         let ask = ClaimAsk { task, step, attempt: None, worker, principal, length, handlers };
-        match self.given(&ask, done.records).await {
+        match Box::pin(self.given(&ask, done.records)).await {
             Ok(claimed) => Ok(Some(claimed)),
             Err(error) => {
                 // The outcome is stored; what cannot be read of the next step must not hide that.
@@ -138,7 +138,7 @@ impl Claims {
         };
         match report {
             Report::Failed { class, message, retry_after, output, cost_usd_micros, effect } => {
-                let effect = self.effect_end(task, effect).await?;
+                let effect = Box::pin(self.effect_end(task, effect)).await?;
                 let small = serde_json::to_vec(&output).map_or(0, |bytes| bytes.len());
                 let output = if small <= OUTPUT_INLINE_BYTES_MAX { output } else { Value::Null };
                 // A wait beyond what timers may take has no date that can be shown.
@@ -150,9 +150,13 @@ impl Claims {
                 if let Some(fault) = report_fault(&output, &artifacts, checkpoint.as_deref()) {
                     return refuse(fault, cost_usd_micros);
                 }
-                let (then, added) = match self.added(&then, task, step).await? {
-                    Ok(added) => added,
-                    Err(fault) => return refuse(fault, cost_usd_micros),
+                let adds = !then.is_null() && then.as_array().is_none_or(|steps| !steps.is_empty());
+                let (then, added) = match adds {
+                    true => match Box::pin(self.added(&then, task, step)).await? {
+                        Ok(added) => added,
+                        Err(fault) => return refuse(fault, cost_usd_micros),
+                    },
+                    false => (Vec::new(), Vec::new()),
                 };
                 let bytes = serde_json::to_vec(&output).expect("values are JSON");
                 if bytes.len() > OUTPUT_BYTES_MAX {
@@ -175,9 +179,6 @@ impl Claims {
         task: &TaskId,
         step: &StepId,
     ) -> Result<Result<(Vec<StepPlan>, Vec<Addition>), String>, EngineError> {
-        if then.is_null() || then.as_array().is_some_and(Vec::is_empty) {
-            return Ok(Ok((Vec::new(), Vec::new())));
-        }
         let handlers = &*self.handlers;
         let meta = self.engine.read(task, &[Key::Meta]).await?.remove(&Key::Meta).flatten();
         let (plan_dir, ceiling) = match meta {
@@ -213,9 +214,7 @@ impl Claims {
         if bytes.len() <= OUTPUT_INLINE_BYTES_MAX {
             return Ok(Payload::Inline(output));
         }
-        let kept = self
-            .blobs
-            .put(task, Bytes::from(bytes))
+        let kept = Box::pin(self.blobs.put(task, Bytes::from(bytes)))
             .await
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         Ok(Payload::Blob { name: kept.name, bytes: kept.bytes, sha256: kept.sha256 })
