@@ -27,14 +27,54 @@ const RESERVE_MIN: u16 = 200;
 
 type Opening = JoinHandle<Result<Box<dyn Subscription>, BrokerError>>;
 
+/// Where the next message may come from.
+struct Sources {
+    main: Box<dyn Subscription>,
+    reserve: Option<Box<dyn Subscription>>,
+    opening: Option<Opening>,
+}
+
+impl Sources {
+    /// Waits for the next message. Cancel safe. The broker gives to a reserve as soon as it is
+    /// open: from then on it is listened to.
+    async fn next(&mut self) -> Option<Delivery> {
+        loop {
+            let Self { main, reserve, opening } = self;
+            let of_reserve = async {
+                match reserve {
+                    Some(reserve) => reserve.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let opened = async {
+                match opening {
+                    Some(opening) => opened(opening).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let opened = tokio::select! {
+                biased;
+                delivery = main.next() => return delivery,
+                Some(delivery) = of_reserve => return Some(delivery),
+                opened = opened => opened,
+            };
+            self.opening = None;
+            self.reserve = opened;
+        }
+    }
+
+    /// Says whether there is a reserve, or is about to be.
+    fn are_doubled(&self) -> bool {
+        self.reserve.is_some() || self.opening.is_some()
+    }
+}
+
 /// The subscriptions to one queue.
 pub(crate) struct Supply {
     engine: Engine,
     queue: Queue,
     concurrency: u16,
-    main: Box<dyn Subscription>,
-    reserve: Option<Box<dyn Subscription>>,
-    opening: Option<Opening>,
+    sources: Sources,
     /// It has ceased; what it gave may still be acked through it.
     ceased: Option<Box<dyn Subscription>>,
     ended: u64,
@@ -53,9 +93,7 @@ impl Supply {
             engine,
             queue,
             concurrency,
-            main,
-            reserve: None,
-            opening: None,
+            sources: Sources { main, reserve: None, opening: None },
             ceased: None,
             ended: 0,
             looked: Instant::now(),
@@ -64,17 +102,12 @@ impl Supply {
 
     /// Waits for the next message. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Delivery> {
-        let Some(reserve) = &mut self.reserve else { return self.main.next().await };
-        tokio::select! {
-            biased;
-            delivery = self.main.next() => delivery,
-            Some(delivery) = reserve.next() => Some(delivery),
-        }
+        self.sources.next().await
     }
 
     /// True while the broker has the main consumer.
     pub(crate) fn subscribed(&self) -> bool {
-        self.main.subscribed()
+        self.sources.main.subscribed()
     }
 
     /// Looks at how many attempts of the queue have ended since the start, and opens or ends the
@@ -84,22 +117,18 @@ impl Supply {
         if elapsed < LOOK_PAUSE {
             return;
         }
-        let reserved = self.reserve.is_some() || self.opening.is_some();
-        let each = if reserved { LONG_A_SECOND } else { SHORT_A_SECOND };
+        let each = if self.sources.are_doubled() { LONG_A_SECOND } else { SHORT_A_SECOND };
         let needed = u64::from(self.concurrency) * each;
         let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let short = (ended - self.ended) * 1_000 >= needed.saturating_mul(millis);
         (self.ended, self.looked) = (ended, Instant::now());
-        if let Some(opening) = self.opening.take_if(|opening| opening.is_finished()) {
-            self.reserve = opened(opening).await;
-        }
         if !short {
             return self.end_reserve().await;
         }
-        if !reserved {
+        if !self.sources.are_doubled() {
             let (engine, queue) = (self.engine.clone(), self.queue.clone());
             let prefetch = self.concurrency.max(RESERVE_MIN);
-            self.opening = Some(tokio::spawn(async move {
+            self.sources.opening = Some(tokio::spawn(async move {
                 engine.broker().subscribe(Source::Steps(queue), prefetch).await
             }));
         }
@@ -108,7 +137,7 @@ impl Supply {
     /// Gives back what the reserve holds. What it gave before stays acked through it until the
     /// next one ends; then it goes to the queue again and wakes for nothing.
     async fn end_reserve(&mut self) {
-        let Some(mut reserve) = self.reserve.take() else { return };
+        let Some(mut reserve) = self.sources.reserve.take() else { return };
         reserve.cease().await;
         if let Some(mut older) = self.ceased.replace(reserve) {
             older.close().await;
@@ -117,12 +146,13 @@ impl Supply {
 
     /// Takes no more; what was not given goes back. Gives the subscriptions, to be closed when
     /// all that they gave has been ended.
-    pub(crate) async fn cease(mut self) -> Vec<Box<dyn Subscription>> {
-        if let Some(opening) = self.opening.take() {
-            self.reserve = opened(opening).await;
+    pub(crate) async fn cease(self) -> Vec<Box<dyn Subscription>> {
+        let Sources { main, mut reserve, opening } = self.sources;
+        if let Some(mut opening) = opening {
+            reserve = opened(&mut opening).await;
         }
-        let mut all = vec![self.main];
-        all.extend(self.reserve);
+        let mut all = vec![main];
+        all.extend(reserve);
         for subscription in &mut all {
             subscription.cease().await;
         }
@@ -131,7 +161,7 @@ impl Supply {
     }
 }
 
-async fn opened(opening: Opening) -> Option<Box<dyn Subscription>> {
+async fn opened(opening: &mut Opening) -> Option<Box<dyn Subscription>> {
     match opening.await {
         Ok(Ok(reserve)) => Some(reserve),
         Ok(Err(error)) => {
@@ -139,5 +169,78 @@ async fn opened(opening: Opening) -> Option<Box<dyn Subscription>> {
             None
         }
         Err(_) => None, // a panic there was reported by the runtime
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use async_trait::async_trait;
+    use bytes::Bytes;
+    use standfast_engine::ports::Acker;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    struct Acked;
+
+    #[async_trait]
+    impl Acker for Acked {
+        async fn ack(self: Box<Self>) -> bool {
+            true
+        }
+
+        async fn dead_letter(self: Box<Self>) -> bool {
+            true
+        }
+    }
+
+    /// Gives what it has, then nothing.
+    struct Holding(VecDeque<Delivery>);
+
+    #[async_trait]
+    impl Subscription for Holding {
+        async fn next(&mut self) -> Option<Delivery> {
+            match self.0.pop_front() {
+                Some(delivery) => Some(delivery),
+                None => std::future::pending().await,
+            }
+        }
+
+        fn subscribed(&self) -> bool {
+            true
+        }
+
+        async fn cease(&mut self) {}
+
+        async fn close(&mut self) {}
+    }
+
+    fn delivery(id: &str) -> Delivery {
+        Delivery {
+            body: Bytes::new(),
+            routing_key: String::new(),
+            message_id: Some(id.to_owned()),
+            correlation_id: None,
+            reply_to: None,
+            user_id: None,
+            headers: Vec::new(),
+            acker: Box::new(Acked),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_reserve_is_given_as_soon_as_it_opens_waits_for_nothing() {
+        let opening: Opening = tokio::spawn(async {
+            tokio::task::yield_now().await; // until it is waited for
+            Ok(Box::new(Holding(VecDeque::from([delivery("early")]))) as Box<dyn Subscription>)
+        });
+        let main = Box::new(Holding(VecDeque::new()));
+        let mut sources = Sources { main, reserve: None, opening: Some(opening) };
+        let given = tokio::time::timeout(PATIENCE, sources.next()).await.expect("it is given");
+        assert_eq!(given.and_then(|delivery| delivery.message_id).as_deref(), Some("early"));
+        assert!(sources.are_doubled());
     }
 }
