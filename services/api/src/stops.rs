@@ -82,7 +82,7 @@ pub(crate) async fn stop(
         Some(digest) => {
             let by = ByPlan { mode, reason, digest: checked(digest)? };
             match api.engine().stop_by_plan(&base.task, &by, actor, &wants).await? {
-                StoppedBy::Stopped(done) => done,
+                StoppedBy::Stopped(done) => *done,
                 StoppedBy::Moved(planned) => return Err(moved(&api, &base, &planned).await?),
             }
         }

@@ -23,8 +23,6 @@ use crate::time::StoreTime;
 const PUBLISH_BOUND: Duration = Duration::from_secs(10);
 /// The wait between two tries of the store.
 const STORE_RETRY: Duration = Duration::from_millis(100);
-/// Wakes that one publish call takes.
-const WAKES_MAX: usize = 256;
 /// Notices of changed tasks that a slow listener may fall behind; it then looks by itself.
 const CHANGED_BUFFER: usize = 1_024;
 
@@ -81,7 +79,6 @@ pub(crate) struct Core {
     pub clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     time: StoreTime,
-    wakes: mpsc::UnboundedSender<Wake>,
     /// Wakes that are not sent and confirmed yet.
     pub waking: watch::Sender<usize>,
     later: mpsc::UnboundedSender<Later>,
@@ -98,7 +95,6 @@ impl Core {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn Ids>,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Later>) {
-        let (wakes, wakes_receiver) = mpsc::unbounded_channel();
         let (later, later_receiver) = mpsc::unbounded_channel();
         let (changed, _) = broadcast::channel(CHANGED_BUFFER);
         let (time, counters) = (StoreTime::default(), Counters::default());
@@ -112,7 +108,6 @@ impl Core {
             clock,
             ids,
             time,
-            wakes,
             waking: watch::Sender::new(0),
             later,
             changed,
@@ -121,7 +116,6 @@ impl Core {
             durability,
         };
         let core = Arc::new(core);
-        tokio::spawn(publish_wakes(Arc::downgrade(&core), wakes_receiver));
         tokio::spawn(outbox::send_promised(Arc::downgrade(&core), promises));
         (core, later_receiver)
     }
@@ -159,11 +153,22 @@ impl Core {
         let _ = self.changed.send(task.clone()); // nobody may be listening
     }
 
-    pub fn wake(&self, wakes: Vec<Wake>) {
-        self.waking.send_modify(|count| *count += wakes.len());
-        for wake in wakes {
-            let _ = self.wakes.send(wake); // the process is ending; the ready index remains
+    /// Sends wakes beside what its caller does. One that is not confirmed is left to the sweep of
+    /// the ready index: the message only wakes, what is ready is in the store.
+    pub fn wake(self: &Arc<Self>, wakes: Vec<Wake>) {
+        if wakes.is_empty() {
+            return;
         }
+        self.waking.send_modify(|count| *count += wakes.len());
+        let core = self.clone();
+        tokio::spawn(async move {
+            let confirmed = core.publish_steps(&wakes).await;
+            core.waking.send_modify(|count| *count -= wakes.len());
+            let failed = confirmed.iter().filter(|confirmed| !**confirmed).count();
+            if failed > 0 {
+                tracing::debug!(failed, "step messages not confirmed; the sweep sends them again");
+            }
+        });
     }
 
     /// Tells all workers at once. What is lost they learn by their next heartbeat.
@@ -292,23 +297,5 @@ fn step_message(wake: &Wake) -> Message {
         correlation_id: None,
         headers: Vec::new(),
         body: Bytes::from(body),
-    }
-}
-
-/// Sends wakes as they come, many at a time. One that is not confirmed is left to the sweep of
-/// the ready index: the message only wakes, what is ready is in the store.
-async fn publish_wakes(core: std::sync::Weak<Core>, mut receiver: mpsc::UnboundedReceiver<Wake>) {
-    let mut wakes = Vec::new();
-    while receiver.recv_many(&mut wakes, WAKES_MAX).await > 0 {
-        let Some(core) = core.upgrade() else { return };
-        let taken = std::mem::take(&mut wakes);
-        tokio::spawn(async move {
-            let confirmed = core.publish_steps(&taken).await;
-            core.waking.send_modify(|count| *count -= taken.len());
-            let failed = confirmed.iter().filter(|confirmed| !**confirmed).count();
-            if failed > 0 {
-                tracing::debug!(failed, "step messages not confirmed; the sweep sends them again");
-            }
-        });
     }
 }

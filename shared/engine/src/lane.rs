@@ -368,7 +368,7 @@ impl Lane {
                 return Vec::new();
             }
         };
-        let mut more = Vec::new();
+        let (mut more, mut stored, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
         for ((mut batch, mut decided), answer) in part.into_iter().zip(answers) {
             let staged = decided.staged.take();
             if !answer.applied {
@@ -383,9 +383,13 @@ impl Lane {
                 }
                 self.core.promise(&batch.task, staged.commit.id, staged.outgoing);
                 self.core.recall(&staged.recalls);
-                self.core.wake(staged.wakes);
-                crash_points(&batch, Moment::Woken);
+                wakes.extend(staged.wakes);
             }
+            stored.push((batch, decided));
+        }
+        self.core.wake(wakes);
+        for (mut batch, mut decided) in stored {
+            crash_points(&batch, Moment::Woken);
             batch.heat.stored();
             self.core.changed(&batch.task);
             self.settle_later(&batch);

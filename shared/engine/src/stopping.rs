@@ -43,7 +43,7 @@ impl Planned {
 #[derive(Debug)]
 pub enum StoppedBy {
     /// It was stopped, or had been before.
-    Stopped(Done),
+    Stopped(Box<Done>),
     /// Its state has moved; this is the plan now.
     Moved(Box<Planned>),
 }
@@ -99,7 +99,7 @@ impl Engine {
                 Err(EngineError::Refused(Refusal::Stopped)) => {
                     let command = Command::Stop { reason: by.reason.clone(), mode: by.mode };
                     let done = self.execute(task, command, actor.clone(), wants.to_vec()).await?;
-                    return Ok(StoppedBy::Stopped(done));
+                    return Ok(StoppedBy::Stopped(Box::new(done)));
                 }
                 Err(error) => return Err(error),
             };
@@ -111,7 +111,7 @@ impl Engine {
             let (mode, reason, basis) = (by.mode, by.reason.clone(), Box::new(basis));
             let command = Command::StopAsPlanned { reason, mode, basis };
             match self.execute(task, command, actor.clone(), wants.to_vec()).await {
-                Ok(done) => return Ok(StoppedBy::Stopped(done)),
+                Ok(done) => return Ok(StoppedBy::Stopped(Box::new(done))),
                 Err(EngineError::Refused(Refusal::PlanMoved)) if tries < TRIES_MAX => tries += 1,
                 Err(EngineError::Refused(Refusal::PlanMoved)) => {
                     return Ok(StoppedBy::Moved(planned));
