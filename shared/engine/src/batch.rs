@@ -9,7 +9,8 @@ use standfast_domain::decide::{Command, Decision, Given, decide, hint, written_a
 use standfast_domain::event::{Change, Event};
 use standfast_domain::evolve::{event_time, evolve};
 use standfast_domain::ids::{HandlerName, Principal, Queue, StepId, WorkerId};
-use standfast_domain::record::{Key, Phase};
+use standfast_domain::outcome::Outcome;
+use standfast_domain::record::{Dependent, Key, Phase};
 use standfast_domain::refusal::{Halt, Refusal};
 use standfast_domain::stage::{Staged, stage};
 use standfast_domain::time::{Span, Time};
@@ -20,6 +21,10 @@ use crate::resolve;
 /// Records that one batch may change before what follows waits for the next: within the
 /// store's own limit, with room for the last command.
 const CHANGES_SOFT_MAX: usize = 250;
+
+/// Dependents of a step that are read ahead: most have one or two, and one that has hundreds may
+/// release none of them.
+const FORESEEN_MAX: usize = 8;
 
 /// Needs of a step whose artifacts are looked up with its claim: they lie in one chunk.
 const NEEDS_MAX: u32 = 50;
@@ -67,6 +72,7 @@ pub(crate) fn claim_wants(step: &StepId) -> Vec<Key> {
         Key::Step(step.clone()),
         Key::Claim(step.clone()),
         Key::Resolution(step.clone(), 1),
+        Key::Needs(step.clone(), 0),
         Key::Meta,
     ]
 }
@@ -123,12 +129,30 @@ pub(crate) fn decide_batch(
 
 fn first_needs(view: &View, batch: &[Asked<'_>]) -> Vec<Key> {
     let hinted = batch.iter().flat_map(|asked| {
-        hint(asked.command).into_iter().chain(wanted(view, asked.command, asked.wants))
+        let wanted = wanted(view, asked.command, asked.wants);
+        hint(asked.command).into_iter().chain(wanted).chain(foreseen(view, asked.command))
     });
     let mut unknown: Vec<Key> = hinted.filter(|key| !view.knows(key)).collect();
     unknown.sort();
     unknown.dedup();
     unknown
+}
+
+/// Names records that will be asked for one after the other, so that they are read in one call:
+/// those of the steps that a success releases, as far as the view knows who they are.
+fn foreseen<'v>(view: &'v View, command: &Command) -> impl Iterator<Item = Key> + use<'v> {
+    let succeeded = match command {
+        Command::CompleteAttempt { at, outcome, .. } => {
+            matches!(**outcome, Outcome::Succeeded(_)).then_some(&at.step)
+        }
+        _ => None,
+    };
+    let definition = succeeded.and_then(|step| view.definition(step).ok());
+    let dependents = definition.map_or(&[][..], |definition| &definition.dependents);
+    dependents
+        .iter()
+        .take(FORESEEN_MAX)
+        .flat_map(|Dependent { step, .. }| [Key::Step(step.clone()), Key::Definition(step.clone())])
 }
 
 /// Names the records that the answer to a command is to hold: those asked for, and with a claim
@@ -141,11 +165,9 @@ pub(crate) fn wanted(view: &View, command: &Command, wants: &[Key]) -> Vec<Key> 
     if definition.needs_count == 0 || definition.needs_count > NEEDS_MAX {
         return keys;
     }
-    let needs = Key::Needs(step.clone(), 0);
-    if let Ok(names) = view.names(&needs) {
+    if let Ok(names) = view.names(&Key::Needs(step.clone(), 0)) {
         keys.extend(names.iter().cloned().map(Key::Artifacts));
     }
-    keys.push(needs);
     keys
 }
 

@@ -39,8 +39,9 @@ use crate::ports::{BATCH_MAX, Load, StoreError};
 const ROUND_MAX: usize = 128;
 /// Views kept per lane between commands.
 const VIEWS_MAX: usize = 1_024;
-/// Records of a view that is kept; a larger one is loaded anew, piece by piece.
-const VIEW_RECORDS_MAX: usize = 4_096;
+/// Records of all views that a lane keeps: room for those of one task as large as tasks may be. A
+/// larger view is loaded anew, piece by piece.
+const RECORDS_MAX: usize = 65_536;
 /// How often a batch may be refused by the store before its commands are answered with that:
 /// each time another process has made progress.
 const REFUSALS_MAX: u32 = 64;
@@ -90,7 +91,7 @@ pub(crate) fn start(core: Arc<Core>) -> mpsc::UnboundedSender<Input> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let unpark = sender.downgrade();
     let (views, parked) = (HashMap::new(), HashMap::new());
-    tokio::spawn(Lane { core, views, parked, unpark, age: 0 }.run(receiver));
+    tokio::spawn(Lane { core, views, records: 0, parked, unpark, age: 0 }.run(receiver));
     sender
 }
 
@@ -123,6 +124,8 @@ struct Cached {
 struct Lane {
     core: Arc<Core>,
     views: HashMap<TaskId, Cached>,
+    /// Records that they hold.
+    records: usize,
     parked: HashMap<TaskId, Batch>,
     unpark: mpsc::WeakUnboundedSender<Input>,
     age: u64,
@@ -200,6 +203,7 @@ impl Lane {
 
     fn batch(&mut self, task: TaskId) -> Batch {
         let cached = self.views.remove(&task);
+        self.records -= cached.as_ref().map_or(0, |cached| cached.view.len());
         let heat = cached.as_ref().map(|cached| cached.heat).unwrap_or_default();
         let fresh = cached.is_none();
         let view = cached.map_or_else(|| View::new(task.clone()), |cached| cached.view);
@@ -441,7 +445,7 @@ impl Lane {
     fn answer(&mut self, batch: &mut Batch, decided: Decided, now: Time) {
         reply(batch, decided, now);
         let ended = batch.view.header().is_ok_and(|header| header.state.is_final());
-        if !ended && batch.view.len() <= VIEW_RECORDS_MAX {
+        if !ended && batch.view.len() <= RECORDS_MAX {
             let view = std::mem::replace(&mut batch.view, View::new(batch.task.clone()));
             self.keep(view, batch.heat);
         }
@@ -449,11 +453,21 @@ impl Lane {
 
     fn keep(&mut self, view: View, heat: Heat) {
         self.age += 1;
-        if self.views.len() >= VIEWS_MAX {
-            let oldest = self.age.saturating_sub(VIEWS_MAX as u64 / 2);
-            self.views.retain(|_, cached| cached.age > oldest);
+        let len = view.len();
+        while self.views.len() >= VIEWS_MAX || self.records + len > RECORDS_MAX {
+            self.forget_half();
         }
+        self.records += len;
         self.views.insert(view.task().clone(), Cached { view, heat, age: self.age });
+    }
+
+    /// Forgets those views, about half of all, that were not asked for the longest.
+    fn forget_half(&mut self) {
+        let mut ages: Vec<u64> = self.views.values().map(|cached| cached.age).collect();
+        let middle = ages.len() / 2;
+        let newest = *ages.select_nth_unstable(middle).1;
+        self.views.retain(|_, cached| cached.age > newest);
+        self.records = self.views.values().map(|cached| cached.view.len()).sum();
     }
 }
 
