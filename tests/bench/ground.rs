@@ -19,6 +19,9 @@ use crate::options::{Options, Persistence};
 const OVERVIEW: &str = "lists:flatten([io_lib:format(\"~s=~b \", [K, V]) || \
      {_, M} <- maps:to_list(rabbit_global_counters:overview()), {K, V} <- maps:to_list(M)]).";
 
+/// The pause between two looks at a file that Redis rewrites.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Where an installation keeps everything.
 pub enum Ground {
     /// Two servers.
@@ -80,6 +83,20 @@ impl Servers {
     /// Starts a Redis beside a RabbitMQ that runs already.
     pub async fn open(rabbit: Arc<Rabbit>, persistence: Persistence) -> Self {
         Self { redis: PrivateRedis::start(persistence.arguments()).await, rabbit }
+    }
+
+    /// Empties Redis and its file: no run pays for what another has left, be it by a rewrite of
+    /// the file that falls into it.
+    pub async fn empty(&self) {
+        self.redis.command(&["FLUSHALL", "SYNC"]).await;
+        self.redis.command(&["BGREWRITEAOF"]).await;
+        let rewriting = async || {
+            let text = self.redis.command(&["INFO", "persistence"]).await;
+            text.contains("aof_rewrite_in_progress:1") || text.contains("aof_rewrite_scheduled:1")
+        };
+        while rewriting().await {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Gives how often each command of Redis has run.

@@ -67,6 +67,9 @@ async fn beside(
         let folder = tempfile::tempdir()?;
         let sides = if round % 2 == 0 { [true, false] } else { [false, true] };
         for ours in sides {
+            if let Some(servers) = ground.servers() {
+                servers.empty().await;
+            }
             if ours {
                 let (site, left) = ground.site(folder.path(), how).await?;
                 singles(&site, WARM_UP).await?;

@@ -1,7 +1,11 @@
 //! How steps follow one another.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
+use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::record::{SkipReason, Status, TaskState};
+use standfast_stores::redb::RedbStore;
 use standfast_tests::embedded::World;
 
 async fn world() -> (tempfile::TempDir, World) {
@@ -189,4 +193,20 @@ async fn many_results_with_many_dependents_each_do_not_overfill_a_commit() {
     let header = world.wait_verified(&task, TaskState::Completed).await;
     assert_eq!((header.succeeded, header.skipped), (24, 24 * 60));
     world.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_nobody_has_any_more_is_gone_with_its_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(RedbStore::open(directory.path()).unwrap());
+    let held = Arc::downgrade(&store);
+    let mut world = World::over(store, Arc::new(InProcessBroker::new()), directory.path()).await;
+    world.work(&["default"], 1);
+    world.schedule();
+    let plan = json!({ "kind": "flow", "steps": [sh("a", &[], "true")] });
+    let task = world.submit(plan).await.unwrap();
+    world.wait_verified(&task, TaskState::Completed).await;
+    world.close().await;
+    let gone = async || held.upgrade().is_none().then_some(());
+    standfast_tests::wait::until("the store to be let go", gone).await;
 }

@@ -1,7 +1,7 @@
 //! The engine: the only way in which state changes, for api, scheduler and workers alike.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use standfast_domain::commit::{Commit, Home, IndexChange, Scope};
@@ -51,6 +51,20 @@ pub struct Engine {
     lanes: Arc<Vec<mpsc::UnboundedSender<Input>>>,
 }
 
+/// An engine for its own tasks: it ends with the last [`Engine`].
+struct WeakEngine {
+    core: Weak<Core>,
+    queues: Arc<Mutex<KnownQueues>>,
+    lanes: Weak<Vec<mpsc::UnboundedSender<Input>>>,
+}
+
+impl WeakEngine {
+    fn upgrade(&self) -> Option<Engine> {
+        let (core, lanes) = (self.core.upgrade()?, self.lanes.upgrade()?);
+        Some(Engine { core, queues: self.queues.clone(), lanes })
+    }
+}
+
 impl Engine {
     /// Starts the engine's lanes on the current runtime.
     pub fn start(
@@ -62,7 +76,7 @@ impl Engine {
         let (core, later) = Core::start(store, broker, clock, ids);
         let lanes = (0..LANES).map(|_| lane::start(core.clone())).collect();
         let engine = Self { core, queues: Arc::default(), lanes: Arc::new(lanes) };
-        tokio::spawn(follow(engine.clone(), later));
+        tokio::spawn(follow(engine.downgrade(), later));
         engine
     }
 
@@ -93,6 +107,11 @@ impl Engine {
         let gone = || EngineError::Store(StoreError::Unavailable("the engine is ending".into()));
         self.lane(task).send(Input::Ask(Box::new(request))).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
+    }
+
+    fn downgrade(&self) -> WeakEngine {
+        let (core, lanes) = (Arc::downgrade(&self.core), Arc::downgrade(&self.lanes));
+        WeakEngine { core, queues: self.queues.clone(), lanes }
     }
 
     fn lane(&self, task: &TaskId) -> &mpsc::UnboundedSender<Input> {
@@ -446,9 +465,9 @@ impl Engine {
 }
 
 /// Does what commits left to be done. A failure is left to the sweeps of the indexes.
-async fn follow(engine: Engine, mut later: mpsc::UnboundedReceiver<Later>) {
+async fn follow(engine: WeakEngine, mut later: mpsc::UnboundedReceiver<Later>) {
     while let Some(next) = later.recv().await {
-        let engine = engine.clone();
+        let Some(engine) = engine.upgrade() else { return };
         tokio::spawn(async move {
             let done = match &next {
                 Later::Settle(task) => engine.settle(task).await.map(|_| ()),
