@@ -12,15 +12,13 @@ use standfast_stores::redb::RedbStore;
 use standfast_stores::redis::{RedisOptions, RedisStore};
 use standfast_tests::private_rabbit::PrivateRabbit;
 use standfast_tests::private_redis::PrivateRedis;
+use standfast_tests::wait::until;
 
 use crate::options::{Options, Persistence};
 
 /// Gives RabbitMQ's own counters, all that it knows of one name in one number.
 const OVERVIEW: &str = "lists:flatten([io_lib:format(\"~s=~b \", [K, V]) || \
      {_, M} <- maps:to_list(rabbit_global_counters:overview()), {K, V} <- maps:to_list(M)]).";
-
-/// The pause between two looks at a file that Redis rewrites.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Where an installation keeps everything.
 pub enum Ground {
@@ -90,13 +88,12 @@ impl Servers {
     pub async fn empty(&self) {
         self.redis.command(&["FLUSHALL", "SYNC"]).await;
         self.redis.command(&["BGREWRITEAOF"]).await;
-        let rewriting = async || {
+        let rewritten = async || {
             let text = self.redis.command(&["INFO", "persistence"]).await;
-            text.contains("aof_rewrite_in_progress:1") || text.contains("aof_rewrite_scheduled:1")
+            let at_rest = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"];
+            at_rest.iter().all(|word| text.contains(word)).then_some(())
         };
-        while rewriting().await {
-            tokio::time::sleep(LOOK).await;
-        }
+        until("Redis to have rewritten its file", rewritten).await;
     }
 
     /// Gives how often each command of Redis has run.

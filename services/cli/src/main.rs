@@ -5,7 +5,6 @@
 
 mod args;
 mod commands;
-
 mod connect;
 mod plan_file;
 mod progress;
@@ -19,8 +18,7 @@ mod text;
 
 use std::process::ExitCode;
 
-/// A step makes hundreds of small allocations on one thread and frees many on another, which is
-/// what the system's allocator is slowest at; see `docs/PERFORMANCE.md`.
+// Why not the system's: `docs/PERFORMANCE.md`.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -65,7 +65,8 @@ async fn keep(
     }
 }
 
-/// Stores the log of an attempt that has ended, which is not empty; a log that cannot be stored costs no result.
+/// Stores the log of an attempt that has ended, which is not empty; a log that cannot be stored
+/// costs no result.
 pub(crate) async fn finish(claims: &Claims, task: &TaskId, at: &Attempt, log: &LogSink) {
     let snapshot = log.snapshot();
     let mut blob = None;
