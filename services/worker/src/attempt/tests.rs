@@ -126,3 +126,44 @@ async fn a_panic_and_an_overrun_are_failures_of_their_own() {
     let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
     assert_eq!(failure.class, Class::Timeout);
 }
+
+/// Says that it never keeps its thread, and panics or waits without end.
+struct Waiting {
+    panics: bool,
+}
+
+#[async_trait]
+impl Handler for Waiting {
+    fn name(&self) -> &str {
+        "waiting"
+    }
+
+    fn check(&self, _: &Value) -> Vec<Fault> {
+        Vec::new()
+    }
+
+    fn effect(&self, _: &Value) -> Result<EffectClass, String> {
+        Ok(EffectClass::None)
+    }
+
+    fn may_block(&self) -> bool {
+        false
+    }
+
+    async fn run(&self, _: Job) -> handlers::Report {
+        assert!(!self.panics, "it was to panic");
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_within_its_attempt_has_panics_and_overruns_of_its_own_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = HandlersRun::OnThreads(Arc::new(Pool::new()));
+    for (panics, class) in [(true, Class::Retryable), (false, Class::Timeout)] {
+        let (handler, job) = (Arc::new(Waiting { panics }), job(folder.path(), Value::Null));
+        let report = run_handler(handler, job, PATIENCE, &run).await;
+        let handlers::Report::Failed(failure) = report else { panic!("{report:?}") };
+        assert_eq!(failure.class, class, "{failure:?}");
+    }
+}

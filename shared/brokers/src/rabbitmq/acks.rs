@@ -166,21 +166,23 @@ async fn write(channel: Channel, gather: bool, mut arriving: mpsc::UnboundedRece
 }
 
 /// Writes acks and tells who waits for them. A write that hangs longer than its bound may still
-/// arrive, which does no harm: the work is already stored.
+/// arrive, which does no harm: the work is already stored. After one that failed the others are
+/// not tried, so that nobody waits for more than one bound: what they speak of comes again.
 async fn send(
     channel: &Channel,
     Frames { together, single }: Frames,
     answers: &mut BTreeMap<u64, oneshot::Sender<bool>>,
 ) {
+    let mut written = true;
     if let Some(tag) = together {
-        let written = ack(channel, tag, true).await;
+        written = ack(channel, tag, true).await;
         let beyond = answers.split_off(&(tag + 1));
         for answer in std::mem::replace(answers, beyond).into_values() {
             let _ = answer.send(written); // it may have gone
         }
     }
     for tag in single {
-        let written = ack(channel, tag, false).await;
+        written = written && ack(channel, tag, false).await;
         if let Some(answer) = answers.remove(&tag) {
             let _ = answer.send(written); // likewise
         }
