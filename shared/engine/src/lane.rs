@@ -38,7 +38,7 @@ use crate::ports::{BATCH_MAX, Load, StoreError};
 /// Commands that one round takes: enough to fill a script call, few enough to answer soon.
 const ROUND_MAX: usize = 128;
 /// Views kept per lane between commands.
-const VIEWS_MAX: usize = 1_024;
+const VIEWS_MAX: usize = 4_096;
 /// Records of all views that a lane keeps: room for those of one task as large as tasks may be. A
 /// larger view is loaded anew, piece by piece.
 const RECORDS_MAX: usize = 65_536;
