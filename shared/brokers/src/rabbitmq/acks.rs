@@ -51,10 +51,12 @@ struct RabbitAcker {
 }
 
 impl Acks {
-    /// Starts the task of a channel; it ends with the last acker.
-    pub(crate) fn start(channel: Channel, prefetch: u16, counts: Arc<Counts>) -> Self {
+    /// Starts the task of a channel of so much prefetch; it ends with the last acker. Acks gather
+    /// only with `apart`: where nobody waits for one before the next delivery.
+    pub(crate) fn start(channel: Channel, prefetch: u16, apart: bool, counts: Arc<Counts>) -> Self {
         let (ended, arriving) = mpsc::unbounded_channel();
-        tokio::spawn(write(channel, prefetch >= GATHER_PREFETCH_MIN, arriving));
+        let gather = apart && prefetch >= GATHER_PREFETCH_MIN;
+        tokio::spawn(write(channel, gather, arriving));
         Self { ended, counts }
     }
 

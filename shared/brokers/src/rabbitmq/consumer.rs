@@ -247,7 +247,8 @@ impl Task {
             match opened {
                 Ok(Opened { channel, mut consumer, own }) => {
                     let counts = self.context.counts.clone();
-                    let acks = Acks::start(channel.clone(), self.prefetch, counts);
+                    let apart = matches!(self.source, Source::Steps(_));
+                    let acks = Acks::start(channel.clone(), self.prefetch, apart, counts);
                     self.subscribed(ever, warned);
                     answer(&mut first, Ok(()));
                     ever = true;
