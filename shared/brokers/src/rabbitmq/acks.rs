@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::join_all;
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicRejectOptions};
 use standfast_engine::ports::Acker;
@@ -167,24 +168,29 @@ async fn write(channel: Channel, gather: bool, mut arriving: mpsc::UnboundedRece
     }
 }
 
-/// Writes acks and tells who waits for them. A write that hangs longer than its bound may still
-/// arrive, which does no harm: the work is already stored. After one that failed the others are
-/// not tried, so that nobody waits for more than one bound: what they speak of comes again.
+/// Writes acks and tells who waits for them. All are under way at once, so that nobody waits for
+/// more than one bound. A write that hangs longer may still arrive, which does no harm: the work is
+/// already stored.
 async fn send(
     channel: &Channel,
     Frames { together, single }: Frames,
     answers: &mut BTreeMap<u64, oneshot::Sender<bool>>,
 ) {
-    let mut written = true;
+    let multiple = async {
+        match together {
+            Some(tag) => ack(channel, tag, true).await,
+            None => true,
+        }
+    };
+    let alone = join_all(single.iter().map(|tag| ack(channel, *tag, false)));
+    let (written, alone) = tokio::join!(multiple, alone);
     if let Some(tag) = together {
-        written = ack(channel, tag, true).await;
         let beyond = answers.split_off(&(tag + 1));
         for answer in std::mem::replace(answers, beyond).into_values() {
             let _ = answer.send(written); // it may have gone
         }
     }
-    for tag in single {
-        written = written && ack(channel, tag, false).await;
+    for (tag, written) in single.into_iter().zip(alone) {
         if let Some(answer) = answers.remove(&tag) {
             let _ = answer.send(written); // likewise
         }
