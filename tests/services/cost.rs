@@ -63,6 +63,23 @@ async fn spent(redis: &PrivateRedis) -> (BTreeMap<String, u64>, u64) {
     (calls, bytes.unwrap().trim().parse().unwrap())
 }
 
+/// Calls per command since then, and bytes that came in.
+async fn since(
+    redis: &PrivateRedis,
+    (calls, bytes): (BTreeMap<String, u64>, u64),
+) -> (BTreeMap<String, u64>, u64) {
+    let (calls_after, bytes_after) = spent(redis).await;
+    let delta = calls_after
+        .into_iter()
+        .map(|(name, count)| {
+            let before = calls.get(&name).copied().unwrap_or(0);
+            (name, count - before)
+        })
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    (delta, bytes_after - bytes)
+}
+
 /// What claiming and completing ten steps costs in a task of `n`, once all are ready.
 async fn cost_of_ten(n: usize) -> (BTreeMap<String, u64>, u64) {
     let redis = PrivateRedis::start(&[]).await;
@@ -75,21 +92,13 @@ async fn cost_of_ten(n: usize) -> (BTreeMap<String, u64>, u64) {
     })
     .await;
     run_step(&world, &task, "s0", "warm").await;
-    let (calls, bytes) = spent(&redis).await;
+    let before = spent(&redis).await;
     for step in 1..=10 {
         run_step(&world, &task, &format!("s{step}"), "w").await;
     }
-    let (calls_after, bytes_after) = spent(&redis).await;
-    let delta = calls_after
-        .into_iter()
-        .map(|(name, count)| {
-            let before = calls.get(&name).copied().unwrap_or(0);
-            (name, count - before)
-        })
-        .filter(|(_, count)| *count > 0)
-        .collect();
+    let spent = since(&redis, before).await;
     world.close().await;
-    (delta, bytes_after - bytes)
+    spent
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,6 +122,38 @@ async fn a_step_costs_the_same_in_a_task_of_twelve_and_of_five_thousand() {
     assert_eq!(small, wanted.map(|(name, count)| (name.to_owned(), count)).into());
     let ratio = large_bytes as f64 / small_bytes as f64;
     assert!((0.9..1.1).contains(&ratio), "bytes: {small_bytes} and {large_bytes}");
+}
+
+/// A plan of `n` steps, each after the one before.
+fn chain(n: usize) -> Value {
+    let step = |n: usize| {
+        let needs: Vec<String> = n.checked_sub(1).map(|n| format!("s{n}")).into_iter().collect();
+        json!({ "id": format!("s{n}"), "uses": "exec", "needs": needs, "with": { "command": ["true"] } })
+    };
+    json!({ "kind": "chain", "steps": (0..n).map(step).collect::<Vec<_>>() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_has_not_seen_the_birth_reads_with_its_commits() {
+    let redis = PrivateRedis::start(&[]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let api = world(&redis, directory.path()).await;
+    let worker = world(&redis, directory.path()).await;
+    let task = api.submit(chain(13)).await.unwrap();
+    standfast_tests::wait::until("the first step to be ready", async || {
+        (api.header(&task).await?.active == 1).then_some(())
+    })
+    .await;
+    run_step(&worker, &task, "s0", "w").await;
+    let before = spent(&redis).await;
+    for step in 1..=10 {
+        run_step(&worker, &task, &format!("s{step}"), "w").await;
+    }
+    let (calls, _) = since(&redis, before).await;
+    // The guards of ten claims and ten outcomes, and what the outcomes gave back: no other read.
+    assert_eq!((calls["evalsha"], calls["hmget"], calls["get"]), (20, 30, 20), "{calls:?}");
+    worker.close().await;
+    api.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
 use standfast_engine::claims::{CLAIM_LENGTH, Claims};
 use standfast_engine::installation::Installation;
-use standfast_engine::ports::{Broker, Store};
+use standfast_engine::ports::{Broker, Ids, Store};
 use standfast_engine::registry::Registry;
 use standfast_engine::submission::{RETENTION_DEFAULT, Submitted, prepare};
 use standfast_engine::time::{SystemClock, SystemIds};
@@ -214,5 +214,5 @@ fn first(faults: &[Fault]) -> String {
 }
 
 fn process_id(kind: &str) -> WorkerId {
-    WorkerId::new(format!("{kind}-{}", uuid::Uuid::new_v4().simple())).expect("a name")
+    WorkerId::random(kind, SystemIds.random()).expect("a name")
 }

@@ -6,15 +6,19 @@
 //! point, so that `1.0` and `1` are one value here, as they are in JavaScript. The form is for
 //! digests and for showing: a float such as `1e20` reads back from it as an integer too large.
 
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use serde_json::{Number, Value};
 use sha2::{Digest, Sha256};
 
+/// Room that most values fit into.
+const USUAL_BYTES: usize = 256;
+
 /// Writes the canonical form: keys sorted by UTF-16 code units, no white space, the fewest
 /// escapes, floats in the shortest form of ECMAScript.
 pub fn canonical(value: &Value) -> Vec<u8> {
-    let mut out = String::new();
+    let mut out = String::with_capacity(USUAL_BYTES);
     let mut todo = vec![Part::Value(value)];
     while let Some(part) = todo.pop() {
         match part {
@@ -76,7 +80,7 @@ fn write_value<'a>(out: &mut String, value: &'a Value, todo: &mut Vec<Part<'a>>)
             out.push('{');
             todo.push(Part::Mark('}'));
             let mut entries: Vec<(&String, &Value)> = map.iter().collect();
-            entries.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
+            entries.sort_unstable_by(|(a, _), (b, _)| by_utf16(a, b));
             for (index, (key, item)) in entries.into_iter().enumerate().rev() {
                 todo.push(Part::Value(item));
                 todo.push(Part::Key(key));
@@ -88,8 +92,21 @@ fn write_value<'a>(out: &mut String, value: &'a Value, todo: &mut Vec<Part<'a>>)
     }
 }
 
+/// Compares by UTF-16 code units, which is the order of the bytes where both are ASCII.
+fn by_utf16(a: &str, b: &str) -> Ordering {
+    match a.is_ascii() && b.is_ascii() {
+        true => a.cmp(b),
+        false => a.encode_utf16().cmp(b.encode_utf16()),
+    }
+}
+
 fn write_string(out: &mut String, text: &str) {
     out.push('"');
+    if !text.bytes().any(|byte| matches!(byte, b'"' | b'\\' | ..b' ')) {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     for letter in text.chars() {
         match letter {
             '"' => out.push_str("\\\""),

@@ -182,6 +182,25 @@ impl Partition {
     }
 }
 
+impl WorkerId {
+    /// Makes the id of a new process of a kind from 16 random bytes: the kind, a dash and as many
+    /// letters as a task's id has.
+    pub fn random(kind: &str, bytes: [u8; 16]) -> Result<Self, NameFault> {
+        let mut text = format_compact!("{kind}-");
+        push_letters(&mut text, &bytes);
+        Self::new(text)
+    }
+}
+
+/// Adds [`TASK_ID_CHARS`] letters, five bits each.
+fn push_letters(text: &mut CompactString, bytes: &[u8]) {
+    let mut bits = bytes.iter().flat_map(|byte| (0..8).map(move |i| byte >> i & 1));
+    for _ in 0..TASK_ID_CHARS {
+        let index = bits.by_ref().take(5).fold(0, |sum, bit| sum << 1 | usize::from(bit));
+        text.push(char::from(ALPHABET[index]));
+    }
+}
+
 /// Identifies a task; carries its partition: `t` + two hex digits + `-` + 13 characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(CompactString);
@@ -204,11 +223,7 @@ impl TaskId {
 
     fn from_bytes(bytes: &[u8]) -> Self {
         let mut text = format_compact!("t{:02x}-", bytes[0] % PARTITIONS);
-        let mut bits = bytes[1..].iter().flat_map(|byte| (0..8).map(move |i| byte >> i & 1));
-        for _ in 0..TASK_ID_CHARS {
-            let index = bits.by_ref().take(5).fold(0, |sum, bit| sum << 1 | usize::from(bit));
-            text.push(char::from(ALPHABET[index]));
-        }
+        push_letters(&mut text, &bytes[1..]);
         Self(text)
     }
 

@@ -16,7 +16,7 @@ use crate::record::{
 };
 use crate::refusal::{Halt, Refusal};
 
-use self::slots::{Slot, Slots};
+use self::slots::{Row, Slot, Slots};
 
 /// What must follow a change, in the same commit if it has room, else found by an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub struct View {
     savepoints: u64,
     /// True while the header is known to be absent: then everything unknown is absent too.
     unborn: bool,
+    /// False while a change may have left its record as it was.
+    settled: bool,
     /// True from a birth that this view has seen on, as long as it sees all that follows: then
     /// everything unknown is absent, but for what changes without the header.
     whole: bool,
@@ -67,6 +69,7 @@ impl View {
             changed: BTreeMap::new(),
             undo: Vec::new(),
             savepoints: 1,
+            settled: true,
             unborn: false,
             whole: false,
             todo: VecDeque::new(),
@@ -147,9 +150,9 @@ impl View {
         self.slots.contains(key) || self.lacks(key)
     }
 
-    /// True if the record is known to be absent without having been looked for.
+    /// True if a record that stands in no slot is known to be absent.
     fn lacks(&self, key: &Key) -> bool {
-        self.unborn || (self.whole && !key.is_loose() && !self.slots.contains(key))
+        self.unborn || (self.whole && !key.is_loose())
     }
 
     /// Walks the keys of all records that are known.
@@ -174,6 +177,14 @@ impl View {
             Some(slot) => Ok(slot.record.as_deref()),
             None if self.lacks(key) => Ok(None),
             None => Err(Halt::Need(vec![key.clone()])),
+        }
+    }
+
+    /// Gives one of a step's records: unknown halts, absent is `None`.
+    fn of_step(&self, step: &StepId, row: Row) -> Result<Option<&Record>, Halt> {
+        match self.slots.of_step(step, row) {
+            Some(slot) => Ok(slot.record.as_deref()),
+            None => self.get(&row.key(step)),
         }
     }
 
@@ -211,7 +222,7 @@ impl View {
 
     /// Gives a step's definition; absent means that the task has no such step.
     pub fn definition(&self, step: &StepId) -> Result<&Definition, Halt> {
-        match self.get(&Key::Definition(step.clone()))? {
+        match self.of_step(step, Row::Definition)? {
             Some(Record::Definition(definition)) => Ok(definition),
             _ => Err(Refusal::NoStep(step.clone()).into()),
         }
@@ -219,7 +230,7 @@ impl View {
 
     /// Gives a step's state; absent means pending with all needs left.
     pub fn step(&self, step: &StepId) -> Result<Cow<'_, StepState>, Halt> {
-        match self.get(&Key::Step(step.clone()))? {
+        match self.of_step(step, Row::Step)? {
             Some(Record::Step(state)) => Ok(Cow::Borrowed(state)),
             _ => Ok(Cow::Owned(StepState::pending(self.definition(step)?.needs_count))),
         }
@@ -227,7 +238,7 @@ impl View {
 
     /// Gives the claim on a step, if there is one.
     pub fn claim(&self, step: &StepId) -> Result<Option<&Claim>, Halt> {
-        match self.get(&Key::Claim(step.clone()))? {
+        match self.of_step(step, Row::Claim)? {
             Some(Record::Claim(claim)) => Ok(Some(claim)),
             _ => Ok(None),
         }
@@ -346,6 +357,7 @@ impl View {
     }
 
     fn set(&mut self, key: Key, record: Option<Record>) {
+        self.settled = false;
         let record = record.map(Arc::new);
         let noted = self.savepoints;
         let before = match self.slots.get_mut(&key) {
@@ -376,6 +388,7 @@ impl View {
 
     /// Gives a record that is there, to be changed in place.
     fn record_mut(&mut self, key: Key) -> Option<&mut Record> {
+        self.settled = false;
         let slot = self.slots.get_mut(&key).filter(|slot| slot.record.is_some())?;
         if slot.noted != self.savepoints {
             let before = slot.clone();
@@ -434,6 +447,9 @@ impl View {
 
     /// Forgets of the changes those that have left a record as it was.
     pub fn drop_idle_changes(&mut self) {
+        if std::mem::replace(&mut self.settled, true) {
+            return;
+        }
         let slots = &self.slots;
         self.changed.retain(|key, before| {
             let now = slots.get(key).and_then(|slot| slot.record.as_ref());

@@ -26,6 +26,9 @@ const CHANGES_SOFT_MAX: usize = 250;
 /// release none of them.
 const FORESEEN_MAX: usize = 8;
 
+/// Records that one commit gives back for the commands that will follow.
+const RETURNS_MAX: usize = 64;
+
 /// Needs of a step whose artifacts are looked up with its claim: they lie in one chunk.
 const NEEDS_MAX: u32 = 50;
 
@@ -88,6 +91,8 @@ pub(crate) struct Decided {
     pub stayed: BTreeMap<usize, Command>,
     /// What is to be stored; `None`: nothing changed.
     pub staged: Option<Staged>,
+    /// The records that the commit gives back, in order.
+    pub returns: Vec<Key>,
     /// What follows and had no room.
     pub left: Vec<Todo>,
     /// True if a hold of the whole task ended: steps that were ready meanwhile may start.
@@ -121,18 +126,20 @@ pub(crate) fn decide_batch(
             view.todo.clear();
             let results = batch.iter().map(|_| Err(refusal.clone())).collect();
             let acted = vec![false; batch.len()];
-            let (stayed, left) = (BTreeMap::new(), Vec::new());
-            Ok(Decided { results, acted, stayed, staged: None, left, released: false })
+            let (stayed, returns, left) = (BTreeMap::new(), Vec::new(), Vec::new());
+            Ok(Decided { results, acted, stayed, staged: None, returns, left, released: false })
         }
     }
 }
 
 fn first_needs(view: &View, batch: &[Asked<'_>]) -> Vec<Key> {
-    let hinted = batch.iter().flat_map(|asked| {
-        let wanted = wanted(view, asked.command, asked.wants);
-        hint(asked.command).into_iter().chain(wanted).chain(foreseen(view, asked.command))
-    });
-    let mut unknown: Vec<Key> = hinted.filter(|key| !view.knows(key)).collect();
+    let mut unknown = Vec::new();
+    for asked in batch {
+        unknown.extend(asked.wants.iter().filter(|key| !view.knows(key)).cloned());
+        let hinted = hint(asked.command).into_iter();
+        let read_ahead = foreseen(view, asked.command).chain(given_by_needs(view, asked.command));
+        unknown.extend(hinted.chain(read_ahead).filter(|key| !view.knows(key)));
+    }
     unknown.sort();
     unknown.dedup();
     unknown
@@ -155,20 +162,63 @@ fn foreseen<'v>(view: &'v View, command: &Command) -> impl Iterator<Item = Key> 
         .flat_map(|Dependent { step, .. }| [Key::Step(step.clone()), Key::Definition(step.clone())])
 }
 
-/// Names the records that the answer to a command is to hold: those asked for, and with a claim
-/// what the step's needs have left, as far as the view knows who they are. A step of many needs
-/// reads those by itself.
-pub(crate) fn wanted(view: &View, command: &Command, wants: &[Key]) -> Vec<Key> {
-    let mut keys = wants.to_vec();
-    let Command::ClaimStep { step, .. } = command else { return keys };
-    let Ok(definition) = view.definition(step) else { return keys };
-    if definition.needs_count == 0 || definition.needs_count > NEEDS_MAX {
-        return keys;
-    }
-    if let Ok(names) = view.names(&Key::Needs(step.clone(), 0)) {
-        keys.extend(names.iter().cloned().map(Key::Artifacts));
+/// Names what the answer to a claim is to hold besides the records asked for: what the step's
+/// needs have left, as far as the view knows who they are. A step of many needs reads those by
+/// itself.
+pub(crate) fn given_by_needs<'v>(
+    view: &'v View,
+    command: &Command,
+) -> impl Iterator<Item = Key> + use<'v> {
+    let step = match command {
+        Command::ClaimStep { step, .. } => Some(step),
+        _ => None,
+    };
+    let few = |step: &&StepId| match view.definition(step) {
+        Ok(definition) => (1..=NEEDS_MAX).contains(&definition.needs_count),
+        Err(_) => false,
+    };
+    let names = step.filter(few).and_then(|step| view.names(&Key::Needs(step.clone(), 0)).ok());
+    names.unwrap_or_default().iter().cloned().map(Key::Artifacts)
+}
+
+/// Names what the next commands will need and the view does not know: with a step that may start,
+/// what its claim reads; with one that starts, what its end does. Only commits that guard the header
+/// ask for them, so what comes back is of the view's own version.
+fn returns(view: &View, events: &[Event]) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let mut ahead = |keys_of: &mut dyn Iterator<Item = Key>| {
+        for key in keys_of {
+            if keys.len() < RETURNS_MAX && !view.knows(&key) && !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    };
+    for event in events {
+        let step = match &event.change {
+            Change::StepReady { step, .. } => {
+                ahead(&mut read_by_claim(step));
+                step
+            }
+            Change::StepSucceeded { step, .. } => {
+                ahead(&mut std::iter::once(Key::Artifacts(step.clone())));
+                continue;
+            }
+            Change::TaskStarted { step, .. } => step,
+            _ => continue,
+        };
+        let dependents = view.definition(step).map_or(&[][..], |found| &found.dependents);
+        for Dependent { step, .. } in dependents.iter().take(FORESEEN_MAX) {
+            ahead(&mut read_by_claim(step));
+        }
     }
     keys
+}
+
+/// Names the records by which a step is released, and claimed for the first time.
+fn read_by_claim(step: &StepId) -> impl Iterator<Item = Key> + use<> {
+    let needs = Key::Needs(step.clone(), 0);
+    let resolution = Key::Resolution(step.clone(), 1);
+    [Key::Definition(step.clone()), Key::Step(step.clone()), resolution, needs].into_iter()
 }
 
 fn run(
@@ -210,10 +260,11 @@ fn run(
     let done = acted.iter().zip(batch).enumerate().filter(|(_, (acted, _))| **acted);
     let stays = done.filter_map(|(place, (_, asked))| Some((place, asked.stay?)));
     let stayed = stay(view, stays, now, &mut events)?;
-    let staged = stage(view, &mut events, id, &[])?;
+    let returns = returns(view, &events);
+    let staged = stage(view, &mut events, id, &returns)?;
     let released = |event: &Event| matches!(event.change, Change::TaskReleased { .. });
     let released = events.iter().any(released);
-    Ok(Decided { results, acted, stayed, staged, left, released })
+    Ok(Decided { results, acted, stayed, staged, returns, left, released })
 }
 
 /// Evaluates anew what a follow-up was told from outside: its sender evaluated it on records
@@ -300,7 +351,7 @@ fn stay<'s>(
         let Some(at) = free.iter().position(|(queue, ..)| *queue == stay.queue) else { continue };
         let (_, step, attempt) = free.remove(at);
         let command = stay.claim(step.clone(), attempt);
-        view.need(wanted(view, &command, &claim_wants(&step)))?;
+        view.need(claim_wants(&step).into_iter().chain(given_by_needs(view, &command)))?;
         let (savepoint, before) = (view.savepoint(), events.len());
         match act(view, &command, &stay.principal, now, events) {
             Ok(()) => {

@@ -361,7 +361,7 @@ impl Engine {
     pub async fn claimed(&self, task: &TaskId) -> Result<Vec<StepId>, EngineError> {
         let mut steps = Vec::new();
         let mut after = index::step_member(task, None);
-        let before = format!("{task}{}", char::from(index::SEPARATOR as u8 + 1));
+        let before = format!("{task}{}", char::from(index::SEPARATOR.as_bytes()[0] + 1));
         loop {
             let range = Range {
                 home: Home::Partition(task.partition()),

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use standfast_domain::commit::Scope;
+use standfast_domain::commit::{Scope, StoredRecord};
 use standfast_domain::decide::Command;
 use standfast_domain::ids::{Principal, StepId, TaskId};
 use standfast_domain::record::{Key, Phase, Record};
@@ -29,7 +29,7 @@ use standfast_domain::view::{Todo, View};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::EngineError;
-use crate::batch::{Asked, Decided, Stay, claim_wants, decide_batch, wanted};
+use crate::batch::{Asked, Decided, Stay, claim_wants, decide_batch, given_by_needs};
 use crate::core::Core;
 use crate::crash;
 use crate::outbox;
@@ -162,8 +162,8 @@ impl Lane {
     }
 
     fn group(&mut self, inputs: Vec<Input>) -> Vec<Batch> {
-        let mut batches: Vec<Batch> = Vec::new();
-        let mut places: HashMap<TaskId, usize> = HashMap::new();
+        let mut batches: Vec<Batch> = Vec::with_capacity(inputs.len());
+        let mut places: HashMap<TaskId, usize> = HashMap::with_capacity(inputs.len());
         for input in inputs {
             let request = match input {
                 Input::Ask(request) => *request,
@@ -228,7 +228,7 @@ impl Lane {
     /// Loads and decides until each batch has something to store or has been answered; gives
     /// those to store.
     async fn decide_all(&mut self, batches: Vec<Batch>) -> Vec<(Batch, Decided)> {
-        let mut ready = Vec::new();
+        let mut ready = Vec::with_capacity(batches.len());
         let mut open = batches;
         while !open.is_empty() {
             let mut loads = Vec::new();
@@ -342,7 +342,7 @@ impl Lane {
         let mut more = Vec::new();
         let mut rest = ready.into_iter().peekable();
         while rest.peek().is_some() {
-            let mut part = Vec::new();
+            let mut part = Vec::with_capacity(rest.len());
             let mut weight = 0;
             while let Some((_, decided)) = rest.peek() {
                 let next =
@@ -372,7 +372,8 @@ impl Lane {
                 return Vec::new();
             }
         };
-        let (mut more, mut stored, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut more, mut wakes) = (Vec::new(), Vec::new());
+        let mut stored = Vec::with_capacity(part.len());
         for ((mut batch, mut decided), answer) in part.into_iter().zip(answers) {
             let staged = decided.staged.take();
             if !answer.applied {
@@ -382,6 +383,7 @@ impl Lane {
             crash_points(&batch, Moment::Stored);
             if let Some(staged) = staged {
                 batch.view.committed(staged.commit.id);
+                take_in(&mut batch.view, std::mem::take(&mut decided.returns), answer.records);
                 for (id, _) in &staged.outgoing {
                     batch.view.forget(&Key::Outgoing(id.clone())); // it is cleared without us
                 }
@@ -511,21 +513,38 @@ fn crash_points(batch: &Batch, moment: Moment) {
     }
 }
 
+/// Takes in the records that a commit has given back. One that cannot be read is left to the load
+/// of whoever needs it, which says so.
+fn take_in(view: &mut View, keys: Vec<Key>, records: Vec<Option<StoredRecord>>) {
+    for (key, stored) in keys.into_iter().zip(records) {
+        let version = stored.as_ref().map(|record| record.version);
+        let record = stored.map(|record| Record::decode(&key, &record.bytes)).transpose();
+        if let Ok(record) = record {
+            view.load(key, record, version);
+        }
+    }
+}
+
 /// Answers the commands of a batch that were decided; those that had no room stay.
 fn reply(batch: &mut Batch, decided: Decided, now: Time) {
     let count = decided.results.len();
     let results = decided.results.into_iter().zip(decided.acted).enumerate();
     for (request, (place, (result, acted))) in batch.requests.drain(..count).zip(results) {
-        let Some(reply) = request.reply else { continue };
+        let Request { command, wants, reply: Some(reply), .. } = request else { continue };
         let claim = decided.stayed.get(&place);
+        let view = &batch.view;
         let answer = match result {
             Ok(()) => {
-                let mut wants = wanted(&batch.view, &request.command, &request.wants);
                 let stayed = claim.and_then(claimed_step);
-                if let (Some(claim), Some(step)) = (claim, &stayed) {
-                    wants.extend(wanted(&batch.view, claim, &claim_wants(step)));
-                }
-                Ok(Done { now, acted, records: batch.view.part(wants), stayed })
+                let own = wants.into_iter().chain(given_by_needs(view, &command));
+                let records = match (claim, &stayed) {
+                    (Some(claim), Some(step)) => {
+                        let next = claim_wants(step).into_iter();
+                        view.part(own.chain(next).chain(given_by_needs(view, claim)))
+                    }
+                    _ => view.part(own),
+                };
+                Ok(Done { now, acted, records, stayed })
             }
             Err(refusal) => Err(EngineError::Refused(refusal)),
         };

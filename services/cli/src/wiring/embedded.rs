@@ -18,6 +18,8 @@ use standfast_api::serve;
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::ids::{Queue, WorkerId};
 use standfast_engine::claims::CLAIM_LENGTH;
+use standfast_engine::ports::Ids;
+use standfast_engine::time::SystemIds;
 use standfast_engine::tokens::{Identity, sha256_hex};
 use standfast_scheduler::{Scheduler, end_all_claims, forget_schedulers, publish_ready};
 use standfast_stores::redb::{OpenError, RedbStore};
@@ -262,7 +264,7 @@ fn start_scheduler(
 
 /// Makes an id that no process had before.
 pub fn process_id(kind: &str) -> WorkerId {
-    WorkerId::new(format!("{kind}-{}", uuid::Uuid::new_v4().simple()))
+    WorkerId::random(kind, SystemIds.random())
         .expect("letters, digits and a dash are a name")
 }
 

@@ -31,10 +31,29 @@ pub(super) struct Slots {
 const TASK_PLACES: usize = 4;
 const STEP_PLACES: usize = 3;
 
+/// Where among a step's records one stands.
+#[derive(Clone, Copy)]
+pub(super) enum Row {
+    Definition,
+    Step,
+    Claim,
+}
+
+impl Row {
+    /// Gives the record's key.
+    pub fn key(self, step: &StepId) -> Key {
+        match self {
+            Self::Definition => Key::Definition(step.clone()),
+            Self::Step => Key::Step(step.clone()),
+            Self::Claim => Key::Claim(step.clone()),
+        }
+    }
+}
+
 /// Where a key's slot stands.
 enum Place<'a> {
     OfTask(usize),
-    OfStep(&'a StepId, usize),
+    OfStep(&'a StepId, Row),
     Other,
 }
 
@@ -44,9 +63,9 @@ fn place(key: &Key) -> Place<'_> {
         Key::Gate => Place::OfTask(1),
         Key::Meta => Place::OfTask(2),
         Key::Owner => Place::OfTask(3),
-        Key::Definition(step) => Place::OfStep(step, 0),
-        Key::Step(step) => Place::OfStep(step, 1),
-        Key::Claim(step) => Place::OfStep(step, 2),
+        Key::Definition(step) => Place::OfStep(step, Row::Definition),
+        Key::Step(step) => Place::OfStep(step, Row::Step),
+        Key::Claim(step) => Place::OfStep(step, Row::Claim),
         Key::Ahead
         | Key::Order(_)
         | Key::Roots(_)
@@ -71,7 +90,7 @@ const OF_TASK: [Key; TASK_PLACES] = [Key::Header, Key::Gate, Key::Meta, Key::Own
 
 /// The keys of [`Place::OfStep`], in order.
 fn of_step(step: &StepId) -> [Key; STEP_PLACES] {
-    [Key::Definition(step.clone()), Key::Step(step.clone()), Key::Claim(step.clone())]
+    [Row::Definition, Row::Step, Row::Claim].map(|row| row.key(step))
 }
 
 impl Slots {
@@ -82,15 +101,19 @@ impl Slots {
     pub fn get(&self, key: &Key) -> Option<&Slot> {
         match place(key) {
             Place::OfTask(place) => self.of_task[place].as_ref(),
-            Place::OfStep(step, place) => self.of_steps.get(step)?[place].as_ref(),
+            Place::OfStep(step, row) => self.of_step(step, row),
             Place::Other => self.others.get(key),
         }
+    }
+
+    pub fn of_step(&self, step: &StepId, row: Row) -> Option<&Slot> {
+        self.of_steps.get(step)?[row as usize].as_ref()
     }
 
     pub fn get_mut(&mut self, key: &Key) -> Option<&mut Slot> {
         match place(key) {
             Place::OfTask(place) => self.of_task[place].as_mut(),
-            Place::OfStep(step, place) => self.of_steps.get_mut(step)?[place].as_mut(),
+            Place::OfStep(step, row) => self.of_steps.get_mut(step)?[row as usize].as_mut(),
             Place::Other => self.others.get_mut(key),
         }
     }
@@ -102,9 +125,11 @@ impl Slots {
     pub fn insert(&mut self, key: Key, slot: Slot) {
         let before = match place(&key) {
             Place::OfTask(place) => self.of_task[place].replace(slot),
-            Place::OfStep(step, place) => match self.of_steps.get_mut(step) {
-                Some(of_step) => of_step[place].replace(slot),
-                None => self.of_steps.entry(step.clone()).or_default()[place].replace(slot),
+            Place::OfStep(step, row) => match self.of_steps.get_mut(step) {
+                Some(of_step) => of_step[row as usize].replace(slot),
+                None => {
+                    self.of_steps.entry(step.clone()).or_default()[row as usize].replace(slot)
+                }
             },
             Place::Other => self.others.insert(key, slot),
         };
@@ -115,8 +140,8 @@ impl Slots {
     pub fn remove(&mut self, key: &Key) {
         let before = match place(key) {
             Place::OfTask(place) => self.of_task[place].take(),
-            Place::OfStep(step, place) => {
-                self.of_steps.get_mut(step).and_then(|of_step| of_step[place].take())
+            Place::OfStep(step, row) => {
+                self.of_steps.get_mut(step).and_then(|of_step| of_step[row as usize].take())
             }
             Place::Other => self.others.remove(key),
         };

@@ -20,62 +20,78 @@ local ID = 16
 -- The most arguments given to one command; a multiple of two.
 local CHUNK = 500
 
+-- Names that each commit uses many times: a local costs less than a field of a global.
+local call, pick, piece = redis.call, unpack, string.sub
+local ARGV, KEYS = ARGV, KEYS
+
 local key, arg = 2, 3
 
 local function chunked(command, name, from, to)
-  while from <= to do
-    local last = math.min(from + CHUNK - 1, to)
-    redis.call(command, name, unpack(ARGV, from, last))
-    from = last + 1
+  while to - from >= CHUNK do
+    call(command, name, pick(ARGV, from, from + CHUNK - 1))
+    from = from + CHUNK
+  end
+  if from <= to then
+    call(command, name, pick(ARGV, from, to))
   end
 end
 
--- Says whether a commit may be written: all its guards hold and its events follow the last one
--- without a gap. An earlier call of this same commit is told by its id, which then stands where
--- the commit would put it; one look is spared where what was just read says that it does not.
--- Gives 'applied', 'allowed' or 'refused'.
-local function judge(id, records, events, c)
+-- Says whether a commit stands already: its id is where the commit would put it.
+local function stands(id, records, put, puts, log, event, events)
+  local there
+  if events > 0 then
+    there = call('LINDEX', log, ARGV[event])
+  elseif puts > 0 then
+    there = call('HGET', records, ARGV[put])
+  end
+  return there and piece(there, 1, ID) == id
+end
+
+-- Applies the next commit if all its guards hold and its events follow the last one without a
+-- gap. An earlier call of this same commit is told by its id; that look is spared where what was
+-- just read says that it does not stand yet. No table is made for the parts of a commit: that
+-- would cost more than the commands do.
+local function apply()
+  local id = ARGV[arg]
+  local guards, puts, removes, events, runs, returns =
+    struct.unpack('<HHHHHH', ARGV[arg + 1])
+  local guard = arg + 2
+  local put = guard + 2 * guards
+  local remove = put + 2 * puts
+  local event = remove + removes
+  arg = event + (events > 0 and events + 1 or 0)
+  local records, log = KEYS[key], KEYS[key + 1]
+  key = key + 2
+
   local holds, fresh = true, false
-  if c.guards > 0 then
-    local found = redis.call('HMGET', records, unpack(ARGV, c.guard, c.guard + c.guards - 1))
-    for i = 1, c.guards do
-      local version = found[i] and string.sub(found[i], 1, ID) or ''
-      holds = holds and version == ARGV[c.guard + c.guards + i - 1]
-      if c.puts > 0 and ARGV[c.guard + i - 1] == ARGV[c.put] then
+  if guards > 0 then
+    local found = call('HMGET', records, pick(ARGV, guard, guard + guards - 1))
+    for i = 1, guards do
+      local version = found[i] and piece(found[i], 1, ID) or ''
+      if version ~= ARGV[guard + guards + i - 1] then
+        holds = false
+      end
+      if puts > 0 and ARGV[guard + i - 1] == ARGV[put] then
         fresh = version ~= id
       end
     end
   end
-  if c.events > 0 then
-    local first, length = tonumber(ARGV[c.event]), redis.call('LLEN', events)
+  if events > 0 then
+    local first, length = tonumber(ARGV[event]), call('LLEN', log)
     holds = holds and length == first
     fresh = length <= first
   end
-  if not fresh then
-    local there
-    if c.events > 0 then
-      there = redis.call('LINDEX', events, ARGV[c.event])
-    elseif c.puts > 0 then
-      there = redis.call('HGET', records, ARGV[c.put])
-    end
-    if there and string.sub(there, 1, ID) == id then
-      return 'applied'
+
+  local standing = not fresh and stands(id, records, put, puts, log, event, events)
+  local writing = holds and not standing
+  if writing then
+    chunked('HSET', records, put, put + 2 * puts - 1)
+    chunked('HDEL', records, remove, remove + removes - 1)
+    if events > 0 then
+      chunked('RPUSH', log, event + 1, event + events)
     end
   end
-  return holds and 'allowed' or 'refused'
-end
-
-local function write(records, events, c)
-  chunked('HSET', records, c.put, c.put + 2 * c.puts - 1)
-  chunked('HDEL', records, c.remove, c.remove + c.removes - 1)
-  if c.events > 0 then
-    chunked('RPUSH', events, c.event + 1, c.event + c.events)
-  end
-end
-
--- Walks the runs of index changes, making them if the commit is to be written.
-local function indexes(c, writing)
-  for _ = 1, c.runs do
+  for _ = 1, runs do
     local size = tonumber(ARGV[arg])
     local width = size > 0 and 2 * size or -size
     if writing then
@@ -83,33 +99,13 @@ local function indexes(c, writing)
     end
     key, arg = key + 1, arg + 1 + width
   end
-end
-
-local function apply()
-  local id, c = ARGV[arg], {}
-  c.guards, c.puts, c.removes, c.events, c.runs, c.returns =
-    struct.unpack('<HHHHHH', ARGV[arg + 1])
-  c.guard = arg + 2
-  c.put = c.guard + 2 * c.guards
-  c.remove = c.put + 2 * c.puts
-  c.event = c.remove + c.removes
-  arg = c.event + (c.events > 0 and c.events + 1 or 0)
-  local records, events = KEYS[key], KEYS[key + 1]
-  key = key + 2
-
-  local verdict = judge(id, records, events, c)
-  local writing = verdict == 'allowed'
-  if writing then
-    write(records, events, c)
-  end
-  indexes(c, writing)
 
   local answer = {}
-  if c.returns > 0 then
-    answer = redis.call('HMGET', records, unpack(ARGV, arg, arg + c.returns - 1))
-    arg = arg + c.returns
+  if returns > 0 then
+    answer = call('HMGET', records, pick(ARGV, arg, arg + returns - 1))
+    arg = arg + returns
   end
-  table.insert(answer, 1, verdict == 'refused' and 0 or 1)
+  table.insert(answer, 1, (writing or standing) and 1 or 0)
   return answer
 end
 
@@ -121,8 +117,8 @@ end
 -- The time never goes back: it is the latest of Redis's clock, the latest stored by any process
 -- and the caller's own. Storing it must not fail the call (out of memory, after commits that
 -- were all refused): the next one stores it.
-local time = redis.call('TIME')
-local last = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
+local time = call('TIME')
+local last = tonumber(call('GET', KEYS[1]) or 0) or 0
 local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[1]), last)
 if now > last then
   redis.pcall('SET', KEYS[1], string.format('%.0f', now))
