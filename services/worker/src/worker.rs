@@ -494,12 +494,13 @@ impl Work {
             self.worker.loaded.notify_one();
         }
         let (work, queue) = (self.clone(), queue.clone());
-        self.running.spawn(async move {
+        // In a box from the first: the runtime moves a task twice until it stands.
+        self.running.spawn(Box::pin(async move {
             work.worker.take(&queue, arrived, slot, &work).await;
             if work.slots.available_permits() == 1 {
                 work.worker.loaded.notify_one();
             }
-        });
+        }));
     }
 
     fn here(&self) -> MutexGuard<'_, BTreeSet<StepMessage>> {

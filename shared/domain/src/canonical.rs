@@ -6,9 +6,12 @@
 //! point, so that `1.0` and `1` are one value here, as they are in JavaScript. The form is for
 //! digests and for showing: a float such as `1e20` reads back from it as an integer too large.
 
+mod direct;
+
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
+use serde::Serialize;
 use serde_json::{Number, Value};
 use sha2::{Digest, Sha256};
 
@@ -41,6 +44,16 @@ pub fn digest(value: &Value) -> [u8; 32] {
 /// Gives the SHA-256 of the canonical form in 64 lower-case hex digits.
 pub fn digest_hex(value: &Value) -> String {
     hex(&digest(value))
+}
+
+/// Gives the SHA-256 of the canonical form of a value's JSON in 64 lower-case hex digits; that of
+/// `null` if it has none.
+pub(crate) fn digest_of(value: &impl Serialize) -> String {
+    let mut out = String::with_capacity(USUAL_BYTES);
+    match direct::write(&mut out, value) {
+        Ok(()) => hex(&Sha256::digest(out)),
+        Err(_) => digest_hex(&Value::Null),
+    }
 }
 
 /// Writes bytes as lower-case hex digits.
@@ -169,13 +182,19 @@ fn write_float(out: &mut String, float: f64) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
     use crate::json::{DEPTH_MAX, Limits, read};
 
+    /// The canonical form, which is the same whether written from the tree or without one.
     fn text(value: &Value) -> String {
+        let mut direct = String::new();
+        direct::write(&mut direct, value).expect("it is JSON");
+        assert_eq!(direct.as_bytes(), canonical(value));
         String::from_utf8(canonical(value)).expect("the canonical form is UTF-8")
     }
 
@@ -238,6 +257,51 @@ mod tests {
         assert_ne!(digest(&json!([1])), digest(&json!(["1"])));
     }
 
+    #[derive(Serialize)]
+    enum Kind {
+        Unit,
+        Newtype(u8),
+        Tuple(u8, char),
+        Struct { b: f32, a: Option<u8> },
+    }
+
+    #[derive(Serialize)]
+    struct Inner {
+        y: BTreeMap<u32, bool>,
+        b: (),
+    }
+
+    #[derive(Serialize)]
+    struct Outer {
+        z: Vec<Kind>,
+        #[serde(flatten)]
+        inner: Inner,
+        a: (i64, f64),
+        #[serde(rename = "é")]
+        bytes: &'static [u8],
+    }
+
+    #[test]
+    fn what_has_no_tree_has_the_form_and_digest_of_its_tree() {
+        let value = Outer {
+            z: vec![
+                Kind::Unit,
+                Kind::Newtype(1),
+                Kind::Tuple(2, '\n'),
+                Kind::Struct { b: 0.5, a: None },
+            ],
+            inner: Inner { y: BTreeMap::from([(10, true), (9, false)]), b: () },
+            a: (-1, f64::NAN),
+            bytes: b"ab",
+        };
+        let tree = serde_json::to_value(&value).expect("it has one");
+        assert_eq!(digest_of(&value), digest_hex(&tree));
+        assert!(
+            text(&tree).starts_with(r#"{"a":[-1,null],"b":null,"y":{"10":true,"9":false},"z":["#)
+        );
+        assert_eq!(digest_of(&BTreeMap::from([((1, 2), 3)])), digest_hex(&Value::Null));
+    }
+
     #[test]
     fn no_depth_ends_the_program() {
         let mut value = Value::Null;
@@ -279,6 +343,7 @@ mod tests {
             }
             let back: Value = serde_json::from_slice(&once).expect("it is JSON");
             prop_assert_eq!(canonical(&back), once);
+            prop_assert_eq!(digest_of(&value), digest_hex(&value));
         }
 
         #[test]

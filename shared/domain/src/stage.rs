@@ -236,10 +236,11 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
         let Ok(state) = view.step(step) else { continue };
         for entry in startable_entries(task, step, &state) {
             match (before, now) {
-                (None, Some(_)) => {
-                    added.retain(|other| *other != entry);
-                    removed.push(entry);
-                }
+                (None, Some(_)) => match added.iter().position(|other| *other == entry) {
+                    // Ready and claimed in one commit: it has never stood there.
+                    Some(place) => drop(added.swap_remove(place)),
+                    None => removed.push(entry),
+                },
                 (Some(_), Some(_)) => added.retain(|other| *other != entry),
                 // Ready again in the very millisecond: the step's own difference has no entry
                 // then.

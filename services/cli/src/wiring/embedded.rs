@@ -264,8 +264,7 @@ fn start_scheduler(
 
 /// Makes an id that no process had before.
 pub fn process_id(kind: &str) -> WorkerId {
-    WorkerId::random(kind, SystemIds.random())
-        .expect("letters, digits and a dash are a name")
+    WorkerId::random(kind, SystemIds.random()).expect("letters, digits and a dash are a name")
 }
 
 /// Makes a secret of 244 random bits.

@@ -16,6 +16,8 @@ mod aftermath;
 
 pub(super) use aftermath::{aftermath, landed_with, sends_until};
 
+use serde_json::Value;
+
 use super::open::Start;
 use super::{Decision, Given, digest, end_attempt, open};
 use crate::event::{Change, IntentFact};
@@ -239,7 +241,7 @@ pub(super) fn changed_at_release(
     view: &View,
     definition: &Definition,
     state: &StepState,
-    with_sha256: &str,
+    sent: &Value,
     now: Time,
 ) -> Result<Option<Hold>, Halt> {
     let step = &definition.plan.id;
@@ -247,13 +249,12 @@ pub(super) fn changed_at_release(
         return Ok(None);
     }
     let effects = view.effects(step)?;
-    let Some(effect) = effects.get(MAIN_EFFECT).filter(|one| one.request_sha256 != with_sha256)
-    else {
+    let sha256 = digest(sent);
+    let Some(effect) = effects.get(MAIN_EFFECT).filter(|one| one.request_sha256 != sha256) else {
         return Ok(None);
     };
     Ok(match &effect.standing {
         Standing::Landed { .. } => {
-            let sha256 = with_sha256.to_owned();
             Some(changed_hold(view, step, MAIN_EFFECT, effect.generation, sha256, now))
         }
         Standing::InFlight | Standing::Uncertain { .. } => {

@@ -23,8 +23,6 @@ mod verify;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::event::Change;
 use crate::hold::Answer;
 use crate::ids::{HandlerName, Principal, StepId, WorkerId};
@@ -366,6 +364,5 @@ pub fn decide(view: &View, command: &Command, given: &Given) -> Result<Decision,
 
 /// Gives the digest by which the log names a payload.
 pub(crate) fn digest(value: &impl serde::Serialize) -> String {
-    let value = serde_json::to_value(value).unwrap_or(Value::Null);
-    crate::canonical::digest_hex(&value)
+    crate::canonical::digest_of(value)
 }

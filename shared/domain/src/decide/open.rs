@@ -108,11 +108,11 @@ pub(super) fn release(
         }
         Resolution::Run { with, check } => {
             let sha256 = with.as_ref().map(digest);
-            let sends = sha256.clone().unwrap_or_else(|| digest(&definition.plan.with));
+            let sent = with.as_ref().unwrap_or(&definition.plan.with);
             let mut changes =
                 vec![ready(view, definition, &state, given.now, Start::Resolved(sha256))?];
             if let Some(hold) =
-                effect::changed_at_release(view, definition, &state, &sends, given.now)?
+                effect::changed_at_release(view, definition, &state, sent, given.now)?
             {
                 changes.push(Change::StepHeld { step: step.clone(), hold });
             }

@@ -127,9 +127,7 @@ impl Slots {
             Place::OfTask(place) => self.of_task[place].replace(slot),
             Place::OfStep(step, row) => match self.of_steps.get_mut(step) {
                 Some(of_step) => of_step[row as usize].replace(slot),
-                None => {
-                    self.of_steps.entry(step.clone()).or_default()[row as usize].replace(slot)
-                }
+                None => self.of_steps.entry(step.clone()).or_default()[row as usize].replace(slot),
             },
             Place::Other => self.others.insert(key, slot),
         };
