@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use standfast_brokers::in_process::InProcessBroker;
-use standfast_domain::ids::{Principal, StepId, TaskId, WorkerId};
+use standfast_domain::ids::{HandlerName, Principal, Queue, StepId, TaskId, WorkerId};
 use standfast_domain::time::Span;
-use standfast_engine::claims::{ClaimAsk, Report};
+use standfast_engine::claims::{ClaimAsk, Report, Stay};
 use standfast_stores::redis::{RedisOptions, RedisStore};
 use standfast_tests::embedded::World;
 use standfast_tests::private_redis::PrivateRedis;
@@ -26,9 +26,8 @@ fn wide(n: usize) -> Value {
     json!({ "kind": "wide", "steps": steps })
 }
 
-async fn run_step(world: &World, task: &TaskId, step: &str, worker: &str) {
-    let worker = WorkerId::new(worker).unwrap();
-    let ask = ClaimAsk {
+fn ask(task: &TaskId, step: &str, worker: &WorkerId) -> ClaimAsk {
+    ClaimAsk {
         task: task.clone(),
         step: StepId::new(step).unwrap(),
         attempt: None,
@@ -36,16 +35,24 @@ async fn run_step(world: &World, task: &TaskId, step: &str, worker: &str) {
         principal: Principal::system(),
         length: Span::from_secs(30),
         handlers: None,
-    };
-    let claimed = world.claims.claim(&ask).await.unwrap();
-    let report = Report::Succeeded {
+    }
+}
+
+fn succeeded() -> Report {
+    Report::Succeeded {
         output: json!({ "n": 1 }),
         artifacts: vec![],
         cost_usd_micros: 0,
         checkpoint: None,
         then: Value::Null,
-    };
-    world.claims.complete(task, claimed.at(&worker), report, Principal::system()).await.unwrap();
+    }
+}
+
+async fn run_step(world: &World, task: &TaskId, step: &str, worker: &str) {
+    let worker = WorkerId::new(worker).unwrap();
+    let claimed = world.claims.claim(&ask(task, step, &worker)).await.unwrap();
+    let (at, by) = (claimed.at(&worker), Principal::system());
+    world.claims.complete(task, at, succeeded(), by).await.unwrap();
 }
 
 /// Calls per command, the commands within scripts included, and bytes that came in.
@@ -154,6 +161,38 @@ async fn a_worker_that_has_not_seen_the_birth_reads_with_its_commits() {
     assert_eq!((calls["evalsha"], calls["hmget"], calls["get"]), (20, 30, 20), "{calls:?}");
     worker.close().await;
     api.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_a_worker_stays_for_is_one_commit_and_stands_in_no_ready_index() {
+    let redis = PrivateRedis::start(&[]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let world = world(&redis, directory.path()).await;
+    let task = world.submit(chain(13)).await.unwrap();
+    standfast_tests::wait::until("the first step to be ready", async || {
+        (world.header(&task).await?.active == 1).then_some(())
+    })
+    .await;
+    let worker = WorkerId::new("w").unwrap();
+    let stay = Stay {
+        queue: Queue::new("default").unwrap(),
+        worker: worker.clone(),
+        principal: Principal::system(),
+        length: Span::from_secs(30),
+        handlers: Arc::new([HandlerName::new("exec").unwrap()].into()),
+    };
+    let mut claimed = world.claims.claim(&ask(&task, "s0", &worker)).await.unwrap();
+    let before = spent(&redis).await;
+    for _ in 0..10 {
+        let (at, by, stay) = (claimed.at(&worker), Principal::system(), Some(stay.clone()));
+        let next = world.claims.complete_and_stay(&task, at, succeeded(), by, stay).await.unwrap();
+        claimed = next.unwrap();
+    }
+    let (calls, _) = since(&redis, before).await;
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    // One claim goes, one comes.
+    assert_eq!((of("evalsha"), of("zadd"), of("zrem")), (10, 10, 10), "{calls:?}");
+    world.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
