@@ -135,7 +135,8 @@ async fn a_step_costs_the_same_in_a_task_of_twelve_and_of_five_thousand() {
 fn chain(n: usize) -> Value {
     let step = |n: usize| {
         let needs: Vec<String> = n.checked_sub(1).map(|n| format!("s{n}")).into_iter().collect();
-        json!({ "id": format!("s{n}"), "uses": "exec", "needs": needs, "with": { "command": ["true"] } })
+        let with = json!({ "command": ["true"] });
+        json!({ "id": format!("s{n}"), "uses": "exec", "needs": needs, "with": with })
     };
     json!({ "kind": "chain", "steps": (0..n).map(step).collect::<Vec<_>>() })
 }

@@ -150,6 +150,11 @@ impl View {
         self.slots.contains(key) || self.lacks(key)
     }
 
+    /// True if everything unknown is known to be absent, but for what changes without the header.
+    pub fn is_whole(&self) -> bool {
+        self.unborn || self.whole
+    }
+
     /// True if a record that stands in no slot is known to be absent.
     fn lacks(&self, key: &Key) -> bool {
         self.unborn || (self.whole && !key.is_loose())

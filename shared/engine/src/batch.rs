@@ -1,6 +1,8 @@
 //! Decides all commands that wait for one task as one batch, on one view. No I/O: what is
 //! missing is named, loaded by the lane, and the batch is decided anew.
 
+mod ahead;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -9,28 +11,19 @@ use standfast_domain::decide::{Command, Decision, Given, decide, hint, written_a
 use standfast_domain::event::{Change, Event};
 use standfast_domain::evolve::{event_time, evolve};
 use standfast_domain::ids::{HandlerName, Principal, Queue, StepId, WorkerId};
-use standfast_domain::outcome::Outcome;
-use standfast_domain::record::{Dependent, Key, Phase};
+use standfast_domain::record::{Key, Phase};
 use standfast_domain::refusal::{Halt, Refusal};
 use standfast_domain::stage::{Staged, stage};
 use standfast_domain::time::{Span, Time};
 use standfast_domain::view::{Todo, View};
 
+pub(crate) use self::ahead::{claim_wants, given_by_needs};
+use self::ahead::{foreseen, returns};
 use crate::resolve;
 
 /// Records that one batch may change before what follows waits for the next: within the
 /// store's own limit, with room for the last command.
 const CHANGES_SOFT_MAX: usize = 250;
-
-/// Dependents of a step that are read ahead: most have one or two, and one that has hundreds may
-/// release none of them.
-const FORESEEN_MAX: usize = 8;
-
-/// Records that one commit gives back for the commands that will follow.
-const RETURNS_MAX: usize = 64;
-
-/// Needs of a step whose artifacts are looked up with its claim: they lie in one chunk.
-const NEEDS_MAX: u32 = 50;
 
 /// One command of a batch.
 pub(crate) struct Asked<'a> {
@@ -66,18 +59,6 @@ impl Stay {
             handlers: Some(self.handlers.clone()),
         }
     }
-}
-
-/// Names the records that the answer to a claim of a step is to hold.
-pub(crate) fn claim_wants(step: &StepId) -> Vec<Key> {
-    vec![
-        Key::Definition(step.clone()),
-        Key::Step(step.clone()),
-        Key::Claim(step.clone()),
-        Key::Resolution(step.clone(), 1),
-        Key::Needs(step.clone(), 0),
-        Key::Meta,
-    ]
 }
 
 /// What deciding a batch gave.
@@ -143,82 +124,6 @@ fn first_needs(view: &View, batch: &[Asked<'_>]) -> Vec<Key> {
     unknown.sort();
     unknown.dedup();
     unknown
-}
-
-/// Names records that will be asked for one after the other, so that they are read in one call:
-/// those of the steps that a success releases, as far as the view knows who they are.
-fn foreseen<'v>(view: &'v View, command: &Command) -> impl Iterator<Item = Key> + use<'v> {
-    let succeeded = match command {
-        Command::CompleteAttempt { at, outcome, .. } => {
-            matches!(**outcome, Outcome::Succeeded(_)).then_some(&at.step)
-        }
-        _ => None,
-    };
-    let definition = succeeded.and_then(|step| view.definition(step).ok());
-    let dependents = definition.map_or(&[][..], |definition| &definition.dependents);
-    dependents
-        .iter()
-        .take(FORESEEN_MAX)
-        .flat_map(|Dependent { step, .. }| [Key::Step(step.clone()), Key::Definition(step.clone())])
-}
-
-/// Names what the answer to a claim is to hold besides the records asked for: what the step's
-/// needs have left, as far as the view knows who they are. A step of many needs reads those by
-/// itself.
-pub(crate) fn given_by_needs<'v>(
-    view: &'v View,
-    command: &Command,
-) -> impl Iterator<Item = Key> + use<'v> {
-    let step = match command {
-        Command::ClaimStep { step, .. } => Some(step),
-        _ => None,
-    };
-    let few = |step: &&StepId| match view.definition(step) {
-        Ok(definition) => (1..=NEEDS_MAX).contains(&definition.needs_count),
-        Err(_) => false,
-    };
-    let names = step.filter(few).and_then(|step| view.names(&Key::Needs(step.clone(), 0)).ok());
-    names.unwrap_or_default().iter().cloned().map(Key::Artifacts)
-}
-
-/// Names what the next commands will need and the view does not know: with a step that may start,
-/// what its claim reads; with one that starts, what its end does. Only commits that guard the header
-/// ask for them, so what comes back is of the view's own version.
-fn returns(view: &View, events: &[Event]) -> Vec<Key> {
-    let mut keys = Vec::new();
-    let mut ahead = |keys_of: &mut dyn Iterator<Item = Key>| {
-        for key in keys_of {
-            if keys.len() < RETURNS_MAX && !view.knows(&key) && !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
-    };
-    for event in events {
-        let step = match &event.change {
-            Change::StepReady { step, .. } => {
-                ahead(&mut read_by_claim(step));
-                step
-            }
-            Change::StepSucceeded { step, .. } => {
-                ahead(&mut std::iter::once(Key::Artifacts(step.clone())));
-                continue;
-            }
-            Change::TaskStarted { step, .. } => step,
-            _ => continue,
-        };
-        let dependents = view.definition(step).map_or(&[][..], |found| &found.dependents);
-        for Dependent { step, .. } in dependents.iter().take(FORESEEN_MAX) {
-            ahead(&mut read_by_claim(step));
-        }
-    }
-    keys
-}
-
-/// Names the records by which a step is released, and claimed for the first time.
-fn read_by_claim(step: &StepId) -> impl Iterator<Item = Key> + use<> {
-    let needs = Key::Needs(step.clone(), 0);
-    let resolution = Key::Resolution(step.clone(), 1);
-    [Key::Definition(step.clone()), Key::Step(step.clone()), resolution, needs].into_iter()
 }
 
 fn run(

@@ -195,8 +195,10 @@ impl RabbitBroker {
             .with_delivery_mode(PERSISTENT)
             .with_content_type(short("application/json")?)
             .with_app_id(short(PREFIX)?)
-            .with_message_id(short(&*message.message_id)?)
-            .with_headers(headers);
+            .with_message_id(short(&*message.message_id)?);
+        if !message.headers.is_empty() {
+            properties = properties.with_headers(headers);
+        }
         if let Some(id) = &message.correlation_id {
             properties = properties.with_correlation_id(short(&**id)?);
         }
