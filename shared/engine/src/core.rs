@@ -203,7 +203,8 @@ impl Core {
     }
 
     /// Commits, trying again under the same ids for `patience` while the store does not
-    /// answer. What the outbox has to clear rides along.
+    /// answer. What the outbox has to clear rides along. Only commits that the first try has
+    /// stored return records.
     pub async fn commit(
         &self,
         commits: &[Commit],
@@ -244,14 +245,20 @@ impl Core {
         let tried = commits.len() as u64;
         self.counters.commits.fetch_add(tried, Ordering::Relaxed);
         let start = self.clock.monotonic();
+        let mut again = false;
         loop {
             match self.store.commit(commits).await {
-                Ok((now, answers)) => {
+                Ok((now, mut answers)) => {
                     self.heard(now);
+                    if again {
+                        // They may have stood for a while: what they return may be newer.
+                        answers.iter_mut().for_each(|answer| answer.records.clear());
+                    }
                     return Ok((now, answers));
                 }
                 Err(error) => self.pause_or(error, start, patience).await?,
             }
+            again = true;
         }
     }
 

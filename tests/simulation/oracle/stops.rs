@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use standfast_domain::event::Change;
 use standfast_domain::ids::StepId;
 use standfast_domain::outcome::FailureClass;
-use standfast_domain::record::{NotLanded, StopMode};
+use standfast_domain::record::{MAIN_EFFECT, NotLanded, StopMode};
 use standfast_domain::stop_plan::{Became, Item, Settled, Settlement, Subject};
 
 use super::Case;
@@ -200,6 +200,11 @@ fn told_of(subject: &Subject, change: &Change) -> Option<Became> {
             Subject::Effect { step, name, .. },
             Change::EffectIntended { step: of, name: named, .. },
         ) if of == step && named == name => Some(Became::InFlight),
+        // A later attempt may have sent what an earlier one had not.
+        (
+            Subject::Effect { step, name, generation },
+            Change::EffectDoubted { step: of, generation: n, .. },
+        ) if of == step && name == MAIN_EFFECT && n == generation => Some(Became::StaysUncertain),
         (
             Subject::Effect { step, name, generation },
             Change::EffectLanded { step: of, name: named, generation: n, .. },
