@@ -90,16 +90,20 @@ pub(super) fn returns(view: &View, events: &[Event]) -> Vec<Key> {
 /// Names, with a step that may start, what its claim and its end read; with the first that starts,
 /// what its end does; with one that succeeded, what those after it are given.
 fn needed_after(view: &View, change: &Change) -> Vec<Key> {
+    let dependents = |step| view.definition(step).map_or(&[][..], |found| &found.dependents);
     let of_dependents = |step| {
-        let dependents = view.definition(step).map_or(&[][..], |found| &found.dependents);
-        dependents.iter().take(FORESEEN_MAX).flat_map(|dependent| read_by_claim(&dependent.step))
+        let some = dependents(step).iter().take(FORESEEN_MAX);
+        some.flat_map(|dependent| read_by_claim(&dependent.step))
     };
     match change {
         Change::StepReady { step, .. } => {
             read_by_claim(step).into_iter().chain(of_dependents(step)).collect()
         }
         Change::TaskStarted { step, .. } => of_dependents(step).collect(),
-        Change::StepSucceeded { step, .. } => vec![Key::Artifacts(step.clone())],
+        Change::StepSucceeded { step, .. } => {
+            let is_given = dependents(step).iter().any(|dependent| dependent.needs <= NEEDS_MAX);
+            is_given.then(|| Key::Artifacts(step.clone())).into_iter().collect()
+        }
         _ => Vec::new(),
     }
 }
