@@ -92,6 +92,11 @@ impl Servers {
         self.redis.command(&["FLUSHALL", "SYNC"]).await;
         let again = if kept { "yes" } else { "no" };
         self.redis.command(&["CONFIG", "SET", "appendonly", again]).await;
+        self.rewritten().await;
+    }
+
+    /// Waits until Redis does not rewrite its file: for seconds that takes a core of two.
+    pub async fn rewritten(&self) {
         let rewritten = async || {
             let text = self.redis.command(&["INFO", "persistence"]).await;
             let at_rest = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"];

@@ -14,8 +14,8 @@ use crate::rounds::WARM_UP;
 
 /// Tasks of one step that are stored at a time.
 const PORTION: usize = 5_000;
-/// Chains of ten steps that are run beside stored tasks.
-const CHAINS: usize = 200;
+/// Chains of ten steps that are run beside stored tasks: for about a second.
+const CHAINS: usize = 1_000;
 
 /// What steps cost at one size.
 struct Cost {
@@ -88,6 +88,9 @@ async fn fuller(ground: &Ground, name: &str, options: &Options) -> anyhow::Resul
         filled(&site, more).await?;
         let bytes = taken(ground, folder.path()).await?.saturating_sub(before);
         stored += more;
+        if let Some(servers) = ground.servers() {
+            servers.rewritten().await;
+        }
         let job = async || Ok(growing(&site, CHAINS, 10).await?);
         let cost = cost(ground, options, job).await?;
         let bytes_each = bytes as f64 / more.max(1) as f64;
