@@ -171,8 +171,11 @@ fn mark(before: &Effects, effects: &mut Effects) {
         };
         effect.after_stop |= was.is_none_or(|was| was.standing != effect.standing);
         // An intent that is renewed was there before. What was known not to have happened was no
-        // item of the stop, whether it is intended anew or turns out to have happened after all.
-        let reopened = |was: &Effect| was.was_closed() && was.standing != effect.standing;
+        // item of the stop, whether it is intended anew or turns out to have happened after all;
+        // but it was one if a later attempt's claim let it fly then, of which this is the end.
+        let by_claim = |was: &Effect| was.attempt != effect.attempt && !effect.intended_after_stop;
+        let reopened =
+            |was: &Effect| was.was_closed() && was.standing != effect.standing && !by_claim(was);
         effect.intended_after_stop = was.is_some_and(reopened)
             || (effect.intended_after_stop && was.is_none_or(|was| was.intended_after_stop));
     }

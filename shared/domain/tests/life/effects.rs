@@ -320,6 +320,29 @@ fn an_idempotent_effect_is_sent_again_and_lands_once() {
 }
 
 #[test]
+fn what_a_claim_let_fly_when_its_task_was_stopped_is_an_item_of_the_stop() {
+    for sent in [true, false] {
+        let mut world = given(EffectClass::Idempotent);
+        world.claim(0, "pay", "w1").expect("it is ready");
+        let first = world.attempt_of("pay");
+        fall_silent(&mut world, &first);
+        assert_eq!(world.retract(0, &first, MAIN), Ok(true), "the first had sent nothing");
+        world.pass(60);
+        world.fire(Some("pay"), TimerKind::Retry).expect("it is due");
+        world.claim(0, "pay", "w2").expect("it is ready");
+        let second = world.attempt_of("pay");
+        let stop = Command::Stop { reason: None, mode: StopMode::Drain };
+        assert_eq!(world.run(0, stop), Ok(true));
+        let came = if sent { success(Vec::new()) } else { failure(FailureClass::Retryable) };
+        world.complete(0, second, came).expect("it may finish");
+        let effect = world.effect("pay", MAIN).expect("it is recorded");
+        assert_eq!(matches!(effect.standing, Standing::Landed { .. }), sent);
+        assert!(effect.after_stop && !effect.intended_after_stop, "{effect:?}");
+        world.drive();
+    }
+}
+
+#[test]
 fn a_checkable_effect_is_asked_about_before_it_is_sent_again() {
     let mut world = given(EffectClass::Checkable);
     let at = sending(&mut world, EffectClass::Checkable);
