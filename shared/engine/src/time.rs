@@ -59,7 +59,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Randomness of the operating system.
+/// Randomness of a cryptographic generator that the operating system seeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemIds;
 

@@ -52,6 +52,15 @@ fn open_variant(
     named
 }
 
+/// What is written as Rust displays it.
+macro_rules! as_written {
+    ($($method:ident: $type:ty),* $(,)?) => {
+        $(fn $method(self, plain: $type) -> Result<(), Error> {
+            self.plain(plain)
+        })*
+    };
+}
+
 impl<'o> Serializer for Direct<'o> {
     type Ok = ();
     type Error = Error;
@@ -63,40 +72,10 @@ impl<'o> Serializer for Direct<'o> {
     type SerializeStruct = Object<'o>;
     type SerializeStructVariant = Object<'o>;
 
-    fn serialize_bool(self, flag: bool) -> Result<(), Error> {
-        self.plain(flag)
-    }
-
-    fn serialize_i8(self, number: i8) -> Result<(), Error> {
-        self.plain(number)
-    }
-
-    fn serialize_i16(self, number: i16) -> Result<(), Error> {
-        self.plain(number)
-    }
-
-    fn serialize_i32(self, number: i32) -> Result<(), Error> {
-        self.plain(number)
-    }
-
-    fn serialize_i64(self, number: i64) -> Result<(), Error> {
-        self.plain(number)
-    }
-
-    fn serialize_u8(self, number: u8) -> Result<(), Error> {
-        self.plain(number)
-    }
-
-    fn serialize_u16(self, number: u16) -> Result<(), Error> {
-        self.plain(number)
-    }
-
-    fn serialize_u32(self, number: u32) -> Result<(), Error> {
-        self.plain(number)
-    }
-
-    fn serialize_u64(self, number: u64) -> Result<(), Error> {
-        self.plain(number)
+    as_written! {
+        serialize_bool: bool, serialize_i8: i8, serialize_i16: i16, serialize_i32: i32,
+        serialize_i64: i64, serialize_u8: u8, serialize_u16: u16, serialize_u32: u32,
+        serialize_u64: u64,
     }
 
     fn serialize_f32(self, number: f32) -> Result<(), Error> {
@@ -289,56 +268,27 @@ impl Object<'_> {
     }
 }
 
-impl ser::SerializeSeq for List<'_> {
-    type Ok = ();
-    type Error = Error;
+/// All that is written as an array differs only in what its methods are called.
+macro_rules! as_list {
+    ($($kind:ident: $method:ident),*) => {
+        $(impl ser::$kind for List<'_> {
+            type Ok = ();
+            type Error = Error;
 
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), Error> {
-        self.item(item)
-    }
+            fn $method<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), Error> {
+                self.item(item)
+            }
 
-    fn end(self) -> Result<(), Error> {
-        self.close()
-    }
+            fn end(self) -> Result<(), Error> {
+                self.close()
+            }
+        })*
+    };
 }
 
-impl ser::SerializeTuple for List<'_> {
-    type Ok = ();
-    type Error = Error;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), Error> {
-        self.item(item)
-    }
-
-    fn end(self) -> Result<(), Error> {
-        self.close()
-    }
-}
-
-impl ser::SerializeTupleStruct for List<'_> {
-    type Ok = ();
-    type Error = Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), Error> {
-        self.item(item)
-    }
-
-    fn end(self) -> Result<(), Error> {
-        self.close()
-    }
-}
-
-impl ser::SerializeTupleVariant for List<'_> {
-    type Ok = ();
-    type Error = Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), Error> {
-        self.item(item)
-    }
-
-    fn end(self) -> Result<(), Error> {
-        self.close()
-    }
+as_list! {
+    SerializeSeq: serialize_element, SerializeTuple: serialize_element,
+    SerializeTupleStruct: serialize_field, SerializeTupleVariant: serialize_field
 }
 
 impl ser::SerializeMap for Object<'_> {
@@ -364,38 +314,27 @@ impl ser::SerializeMap for Object<'_> {
     }
 }
 
-impl ser::SerializeStruct for Object<'_> {
-    type Ok = ();
-    type Error = Error;
+/// What has named members.
+macro_rules! as_object {
+    ($($kind:ident),*) => {
+        $(impl ser::$kind for Object<'_> {
+            type Ok = ();
+            type Error = Error;
 
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        key: &'static str,
-        value: &T,
-    ) -> Result<(), Error> {
-        self.key(key.into());
-        self.value(value)
-    }
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                key: &'static str,
+                value: &T,
+            ) -> Result<(), Error> {
+                self.key(key.into());
+                self.value(value)
+            }
 
-    fn end(self) -> Result<(), Error> {
-        self.close()
-    }
+            fn end(self) -> Result<(), Error> {
+                self.close()
+            }
+        })*
+    };
 }
 
-impl ser::SerializeStructVariant for Object<'_> {
-    type Ok = ();
-    type Error = Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        key: &'static str,
-        value: &T,
-    ) -> Result<(), Error> {
-        self.key(key.into());
-        self.value(value)
-    }
-
-    fn end(self) -> Result<(), Error> {
-        self.close()
-    }
-}
+as_object! { SerializeStruct, SerializeStructVariant }
