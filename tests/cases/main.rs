@@ -10,6 +10,7 @@ mod intake;
 mod names;
 mod paging;
 mod retention;
+mod returned;
 mod secrecy;
 mod sizes;
 mod streams;
