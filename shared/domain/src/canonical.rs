@@ -59,10 +59,12 @@ pub(crate) fn digest_of(value: &impl Serialize) -> String {
 /// Writes bytes as lower-case hex digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    let mut text = String::with_capacity(2 * bytes.len());
-    text.extend(digits.map(|digit| char::from(DIGITS[usize::from(digit)])));
-    text
+    let mut text = Vec::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(DIGITS[usize::from(byte >> 4)]);
+        text.push(DIGITS[usize::from(byte & 15)]);
+    }
+    String::from_utf8(text).expect("hex digits")
 }
 
 /// What is still to be written; a stack of these instead of recursion, so that no depth of a

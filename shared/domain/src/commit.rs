@@ -13,6 +13,18 @@ impl CommitId {
     /// Characters of the text form.
     pub const CHARS: usize = 16;
 
+    /// Gives the text form: 16 lower-case hex digits.
+    pub fn text(self) -> [u8; Self::CHARS] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut rest = self.0;
+        let mut text = [b'0'; Self::CHARS];
+        for digit in text.iter_mut().rev() {
+            *digit = DIGITS[(rest & 15) as usize];
+            rest >>= 4;
+        }
+        text
+    }
+
     /// Reads the text form from the start of a stored record or event.
     pub fn parse_prefix(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(Self::CHARS)?;
@@ -23,7 +35,7 @@ impl CommitId {
 
 impl fmt::Display for CommitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
+        f.write_str(std::str::from_utf8(&self.text()).expect("hex digits"))
     }
 }
 

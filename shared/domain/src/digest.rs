@@ -20,7 +20,9 @@ impl RecordsDigest {
             Record::Names(names) if matches!(key, Key::Needs(..)) => digest(names),
             _ => return,
         };
-        self.0.update(format!("{} {own}\n", key.field()));
+        for part in [key.field().as_str(), " ", own.as_str(), "\n"] {
+            self.0.update(part);
+        }
     }
 
     /// Gives the digest of all that was taken in, in hex.

@@ -1,5 +1,7 @@
 //! What has happened: the facts a task's log is made of, and two that are not logged.
 
+use std::io::Write;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -502,6 +504,8 @@ pub struct StoredEvent {
 
 /// The hash that the first event's hash is chained to.
 pub const FIRST_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+/// Room that most encoded events fit into.
+const ENCODED_BYTES: usize = 448;
 /// Characters of a hash in hex.
 const HASH_CHARS: usize = 64;
 
@@ -509,20 +513,21 @@ const HASH_CHARS: usize = 64;
 fn chain(before: &str, commit: CommitId, json: &[u8]) -> String {
     let mut hash = Sha256::new();
     hash.update(before.as_bytes());
-    hash.update(commit.to_string().as_bytes());
+    hash.update(commit.text());
     hash.update(json);
     hex(&hash.finalize())
 }
 
 /// Encodes an event behind the one with hash `before`; gives the bytes and its own hash.
 pub fn encode_event(event: &Event, commit: CommitId, before: &str) -> (Vec<u8>, String) {
-    let json = serde_json::to_vec(event).expect("events are plain data");
-    let hash = chain(before, commit, &json);
-    let mut bytes = Vec::with_capacity(CommitId::CHARS + HASH_CHARS + json.len() + 4);
-    bytes.extend_from_slice(commit.to_string().as_bytes());
-    bytes.extend_from_slice(hash.as_bytes());
-    bytes.extend_from_slice(format!("{FORMAT} ").as_bytes());
-    bytes.extend_from_slice(&json);
+    let mut bytes = Vec::with_capacity(ENCODED_BYTES);
+    bytes.extend_from_slice(&commit.text());
+    bytes.extend_from_slice(FIRST_HASH.as_bytes()); // its place
+    write!(bytes, "{FORMAT} ").expect("memory takes all");
+    let json = bytes.len();
+    serde_json::to_writer(&mut bytes, event).expect("events are plain data");
+    let hash = chain(before, commit, &bytes[json..]);
+    bytes[CommitId::CHARS..][..HASH_CHARS].copy_from_slice(hash.as_bytes());
     (bytes, hash)
 }
 

@@ -1,8 +1,6 @@
 //! Turns what a batch of commands has changed into one commit: guards, writes, events behind
 //! the log's envelope, index differences, and the wakes that follow.
 
-use std::collections::BTreeSet;
-
 use crate::commit::{Commit, CommitId, Guard, IndexChange, Scope};
 use crate::event::{Change, Event, encode_event};
 use crate::ids::{Queue, StepId, TaskId};
@@ -85,45 +83,49 @@ pub fn stage(
     let guards = guards(view, events, logged);
     let (first_event, encoded) = if logged { append(view, events, id)? } else { (0, Vec::new()) };
     view.drop_idle_changes();
+    let changes: Vec<Changed<'_>> = view.changes().collect();
     let commit = Commit {
         id,
         scope: Scope::Task(view.task().clone()),
         guards,
-        writes: writes(view),
+        writes: writes(&changes),
         first_event,
         events: encoded,
-        indexes: index_changes(view),
+        indexes: index_changes(view, &changes),
         returns: returns.iter().map(Key::field).collect(),
     };
-    let (wakes, recalls) = (wakes(view)?, recalls(view, events)?);
-    Ok(Some(Staged { commit, wakes, recalls, outgoing: outgoing(view) }))
+    let (wakes, recalls) = (wakes(view, &changes)?, recalls(view, &changes, events)?);
+    Ok(Some(Staged { commit, wakes, recalls, outgoing: outgoing(&changes) }))
 }
+
+/// A record that a batch has changed: its key, what stood there before, what stands there now.
+type Changed<'v> = (&'v Key, Option<&'v Record>, Option<&'v Record>);
 
 /// A logged commit guards the header alone. What is not logged guards the records it relied
 /// on. Taking a claim away guards the claim, which its worker may be renewing; so does taking
 /// away a step that nobody had claimed, which a worker may be claiming.
 fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
-    let mut keys = BTreeSet::new();
+    let mut keys = Vec::new();
     if logged {
-        keys.insert(Key::Header);
+        keys.push(Key::Header);
     }
     for event in events {
         match &event.change {
             Change::StepClaimed { step, .. } => {
-                keys.insert(Key::Gate);
-                keys.insert(Key::Step(step.clone()));
-                keys.insert(Key::Claim(step.clone()));
+                keys.push(Key::Gate);
+                keys.push(Key::Step(step.clone()));
+                keys.push(Key::Claim(step.clone()));
             }
             Change::TaskSubmitted { .. } => {
                 // What was written ahead must still be this body's.
                 keys.extend(view.version(&Key::Ahead).map(|_| Key::Ahead));
             }
             Change::ClaimRenewed { step, .. } => {
-                keys.insert(Key::Gate); // so that the answer tells of a stop
-                keys.insert(Key::Claim(step.clone()));
+                keys.push(Key::Gate); // so that the answer tells of a stop
+                keys.push(Key::Claim(step.clone()));
             }
             Change::AttemptFailed { step, .. } | Change::StepSucceeded { step, .. } => {
-                keys.insert(Key::Claim(step.clone()));
+                keys.push(Key::Claim(step.clone()));
             }
             Change::StepHeld { step, .. }
             | Change::StepSkipped { step, .. }
@@ -171,6 +173,8 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::EntriesCleared => {}
         }
     }
+    keys.sort();
+    keys.dedup();
     keys.iter().map(|key| Guard { field: key.field(), version: view.version(key) }).collect()
 }
 
@@ -207,21 +211,21 @@ fn append(
     Ok((first, encoded))
 }
 
-fn writes(view: &View) -> Vec<(String, Option<Vec<u8>>)> {
-    view.changes().map(|(key, _, now)| (key.field(), now.map(Record::encode))).collect()
+fn writes(changes: &[Changed<'_>]) -> Vec<(String, Option<Vec<u8>>)> {
+    changes.iter().map(|(key, _, now)| (key.field(), now.map(Record::encode))).collect()
 }
 
-fn index_changes(view: &View) -> Vec<IndexChange> {
+fn index_changes(view: &View, changes: &[Changed<'_>]) -> Vec<IndexChange> {
     let task = view.task();
     let (mut removed, mut added) = (Vec::new(), Vec::new());
-    for (key, before, now) in view.changes() {
+    for &(key, before, now) in changes {
         if stand_alike(before, now) {
             continue;
         }
         let old = before.map(|record| entries(task, key, record)).unwrap_or_default();
         let gone = match (key, before) {
             // They went when it was claimed.
-            (Key::Step(step), Some(Record::Step(before))) if was_claimed(view, step) => {
+            (Key::Step(step), Some(Record::Step(before))) if was_claimed(view, changes, step) => {
                 startable_entries(task, step, before)
             }
             _ => Vec::new(),
@@ -231,7 +235,7 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
         removed.extend(old.iter().filter(left).cloned());
         added.extend(new.into_iter().filter(|entry| !old.contains(entry)));
     }
-    for (key, before, now) in view.changes() {
+    for &(key, before, now) in changes {
         let Key::Claim(step) = key else { continue };
         let Ok(state) = view.step(step) else { continue };
         for entry in startable_entries(task, step, &state) {
@@ -261,10 +265,11 @@ fn index_changes(view: &View) -> Vec<IndexChange> {
 }
 
 /// True if a worker is known to have had a step before the batch.
-fn was_claimed(view: &View, step: &StepId) -> bool {
-    match view.before(&Key::Claim(step.clone())) {
-        Ok(claim) => claim.is_some(),
-        Err(_) => false,
+fn was_claimed(view: &View, changes: &[Changed<'_>], step: &StepId) -> bool {
+    let claim = Key::Claim(step.clone());
+    match changes.binary_search_by(|(key, ..)| (*key).cmp(&claim)) {
+        Ok(place) => changes[place].1.is_some(),
+        Err(_) => view.claim(step).is_ok_and(|claim| claim.is_some()),
     }
 }
 
@@ -277,8 +282,8 @@ fn may_start(view: &View) -> bool {
 }
 
 /// Gives the messages that the batch promises to send.
-fn outgoing(view: &View) -> Vec<(String, Outgoing)> {
-    let promised = view.changes().filter_map(|(key, _, now)| match (key, now) {
+fn outgoing(changes: &[Changed<'_>]) -> Vec<(String, Outgoing)> {
+    let promised = changes.iter().filter_map(|(key, _, now)| match (key, now) {
         (Key::Outgoing(id), Some(Record::Outgoing(outgoing))) => {
             Some((id.clone(), outgoing.clone()))
         }
@@ -289,14 +294,14 @@ fn outgoing(view: &View) -> Vec<(String, Outgoing)> {
 
 /// Names the attempts that the batch ends without their workers' doing. Those of a task are
 /// recalled together, once its gate says so; a task that has never started has none.
-fn recalls(view: &View, events: &[Event]) -> Result<Vec<Recall>, Halt> {
+fn recalls(view: &View, changes: &[Changed<'_>], events: &[Event]) -> Result<Vec<Recall>, Halt> {
     let mut attempts = Vec::new();
     let ends = |record: Option<&Record>| match record {
         Some(Record::Gate(gate)) => gate.ends_attempts(),
         _ => false,
     };
     let closing =
-        view.changes().any(|(key, before, now)| *key == Key::Gate && !ends(before) && ends(now));
+        changes.iter().any(|(key, before, now)| **key == Key::Gate && !ends(*before) && ends(*now));
     if closing {
         let header = view.header()?;
         let may_run = header.started && header.open > 0 && header.active > 0;
@@ -323,9 +328,9 @@ fn epoch(view: &View) -> Result<u32, Halt> {
 }
 
 /// Names the steps that became ready for an attempt that could not start before.
-fn wakes(view: &View) -> Result<Vec<Wake>, Halt> {
+fn wakes(view: &View, changes: &[Changed<'_>]) -> Result<Vec<Wake>, Halt> {
     let mut wakes = Vec::new();
-    for (key, before, now) in view.changes() {
+    for &(key, before, now) in changes {
         let (Key::Step(step), Some(Record::Step(state))) = (key, now) else { continue };
         let Status::Ready { queue, .. } = &state.status else { continue };
         let was = matches!(before, Some(Record::Step(StepState {

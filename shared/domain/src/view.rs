@@ -4,7 +4,7 @@
 mod slots;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::commit::CommitId;
@@ -44,7 +44,9 @@ pub struct Savepoint {
 pub struct View {
     task: TaskId,
     slots: Slots,
-    changed: BTreeMap<Key, Option<Arc<Record>>>,
+    /// Records whose slots are marked as changed, as they were before the batch. By key once
+    /// `settled`, else as they came.
+    changed: Vec<(Key, Option<Arc<Record>>)>,
     /// What stood there before each change; `None`: nothing was known.
     undo: Vec<(Key, Option<Slot>)>,
     /// Rises with each savepoint and each commit.
@@ -66,7 +68,7 @@ impl View {
         Self {
             task,
             slots: Slots::default(),
-            changed: BTreeMap::new(),
+            changed: Vec::new(),
             undo: Vec::new(),
             savepoints: 1,
             settled: true,
@@ -93,7 +95,8 @@ impl View {
         if key == Key::Header {
             self.unborn = record.is_none();
         }
-        self.slots.insert(key, Slot { record: record.map(Arc::new), version, noted: 0 });
+        let record = record.map(Arc::new);
+        self.slots.insert(key, Slot { record, version, ..Slot::default() });
     }
 
     /// Takes in that a record is absent, and nothing more: unlike [`View::load`], an absent
@@ -331,9 +334,9 @@ impl View {
     pub fn rollback(&mut self, savepoint: Savepoint) {
         while self.undo.len() > savepoint.undo {
             let (key, slot) = self.undo.pop().expect("longer than the savepoint");
-            let before = slot.as_ref().and_then(|slot| slot.record.as_ref());
-            if self.changed.get(&key).is_some_and(|original| original.as_ref() == before) {
-                self.changed.remove(&key);
+            if !slot.as_ref().is_some_and(|slot| slot.changed) {
+                let place = self.changed.iter().rposition(|(changed, _)| *changed == key);
+                place.map(|place| self.changed.remove(place));
             }
             self.restore(key, slot);
         }
@@ -366,16 +369,17 @@ impl View {
         let record = record.map(Arc::new);
         let noted = self.savepoints;
         let before = match self.slots.get_mut(&key) {
-            Some(slot) if slot.noted == noted => {
+            Some(slot) if slot.is_noted(noted) => {
                 slot.record = record;
                 return;
             }
             Some(slot) => {
                 let version = slot.version;
-                Some(std::mem::replace(slot, Slot { record, version, noted }))
+                Some(std::mem::replace(slot, Slot { record, version, noted, changed: true }))
             }
             None => {
-                self.slots.insert(key.clone(), Slot { record, version: None, noted });
+                let slot = Slot { record, version: None, noted, changed: true };
+                self.slots.insert(key.clone(), slot);
                 None
             }
         };
@@ -384,9 +388,9 @@ impl View {
 
     /// Notes what stood under a key before it was first changed after a savepoint.
     fn note(&mut self, key: Key, before: Option<Slot>) {
-        if !self.changed.contains_key(&key) {
+        if !before.as_ref().is_some_and(|slot| slot.changed) {
             let record = before.as_ref().and_then(|slot| slot.record.clone());
-            self.changed.insert(key.clone(), record);
+            self.changed.push((key.clone(), record));
         }
         self.undo.push((key, before));
     }
@@ -395,9 +399,9 @@ impl View {
     fn record_mut(&mut self, key: Key) -> Option<&mut Record> {
         self.settled = false;
         let slot = self.slots.get_mut(&key).filter(|slot| slot.record.is_some())?;
-        if slot.noted != self.savepoints {
+        if !slot.is_noted(self.savepoints) {
             let before = slot.clone();
-            slot.noted = self.savepoints;
+            (slot.noted, slot.changed) = (self.savepoints, true);
             self.note(key.clone(), Some(before));
         }
         self.slots.get_mut(&key)?.record.as_mut().map(Arc::make_mut)
@@ -434,7 +438,8 @@ impl View {
         self.put(Key::Step(step.clone()), Some(Record::Step(state)))
     }
 
-    /// Walks what has changed: key, record before, record now.
+    /// Walks what has changed: key, record before, record now. By key once idle changes are
+    /// dropped, else as they came.
     pub fn changes(&self) -> impl Iterator<Item = (&Key, Option<&Record>, Option<&Record>)> {
         self.changed.iter().map(|(key, before)| {
             let now = self.slots.get(key).and_then(|slot| slot.record.as_deref());
@@ -442,27 +447,22 @@ impl View {
         })
     }
 
-    /// Gives a record as it was before the batch: unknown halts, absent is `None`.
-    pub fn before(&self, key: &Key) -> Result<Option<&Record>, Halt> {
-        match self.changed.get(key) {
-            Some(before) => Ok(before.as_deref()),
-            None => self.get(key),
-        }
-    }
-
-    /// Forgets of the changes those that have left a record as it was.
+    /// Forgets of the changes those that have left a record as it was, and puts the rest in the
+    /// order of their keys.
     pub fn drop_idle_changes(&mut self) {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }
-        let slots = &self.slots;
-        self.changed.retain(|key, before| {
-            let now = slots.get(key).and_then(|slot| slot.record.as_ref());
-            match (before, now) {
+        let slots = &mut self.slots;
+        self.changed.retain(|(key, before)| {
+            let Some(slot) = slots.get_mut(key) else { return before.is_some() };
+            slot.changed = match (before, &slot.record) {
                 (Some(before), Some(now)) => !Arc::ptr_eq(before, now) && before != now,
                 (before, now) => before.is_some() || now.is_some(),
-            }
+            };
+            slot.changed
         });
+        self.changed.sort_by(|(one, _), (other, _)| one.cmp(other));
     }
 
     /// Counts the records that have changed.
@@ -473,8 +473,9 @@ impl View {
     /// Ends a batch: what has changed is now what is stored, under the commit's id.
     pub fn committed(&mut self, id: CommitId) {
         self.drop_idle_changes();
-        for key in std::mem::take(&mut self.changed).into_keys() {
+        for (key, _) in self.changed.drain(..) {
             if let Some(slot) = self.slots.get_mut(&key) {
+                slot.changed = false;
                 slot.version = slot.record.is_some().then_some(id);
             }
         }
@@ -567,6 +568,42 @@ mod tests {
             assert_eq!(gate.ends(Part::Main), ends, "{mode:?}");
             assert!(!gate.ends(Part::Undo) && !gate.ends(Part::Finally), "{mode:?}");
         }
+    }
+
+    fn changed(view: &View) -> Vec<Key> {
+        view.changes().map(|(key, _, _)| key.clone()).collect()
+    }
+
+    #[test]
+    fn what_is_changed_again_after_idle_changes_were_dropped_is_a_change() {
+        let mut view = View::new(TaskId::random([1; 16]));
+        view.load(Key::Gate, Some(gate(2)), Some(CommitId(1)));
+        view.edit_gate(|gate| gate.epoch = 2).unwrap();
+        view.drop_idle_changes();
+        assert_eq!(changed(&view), []);
+        view.edit_gate(|gate| gate.epoch = 3).unwrap();
+        view.create(Key::Owner, gate(1));
+        view.create(Key::Header, gate(1));
+        view.drop_idle_changes();
+        assert_eq!(changed(&view), [Key::Header, Key::Gate, Key::Owner]);
+    }
+
+    #[test]
+    fn a_rollback_takes_back_only_what_changed_since() {
+        let mut view = View::new(TaskId::random([1; 16]));
+        view.load(Key::Gate, Some(gate(2)), Some(CommitId(1)));
+        let first = view.savepoint();
+        view.edit_gate(|gate| gate.epoch = 3).unwrap();
+        let second = view.savepoint();
+        view.edit_gate(|gate| gate.epoch = 4).unwrap();
+        view.create(Key::Owner, gate(1));
+        view.drop_idle_changes();
+        view.rollback(second);
+        assert_eq!((view.gate().unwrap().epoch, changed(&view)), (3, vec![Key::Gate]));
+        view.rollback(first);
+        assert_eq!((view.gate().unwrap().epoch, changed(&view)), (2, vec![]));
+        view.edit_gate(|gate| gate.epoch = 5).unwrap();
+        assert_eq!(changed(&view), [Key::Gate]);
     }
 
     #[test]

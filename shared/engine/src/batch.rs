@@ -15,7 +15,7 @@ use standfast_domain::record::{Key, Phase};
 use standfast_domain::refusal::{Halt, Refusal};
 use standfast_domain::stage::{Staged, stage};
 use standfast_domain::time::{Span, Time};
-use standfast_domain::view::{Todo, View};
+use standfast_domain::view::{Savepoint, Todo, View};
 
 pub(crate) use self::ahead::{claim_wants, given_by_needs};
 use self::ahead::{foreseen, returns};
@@ -61,7 +61,7 @@ impl Stay {
     }
 }
 
-/// What deciding a batch gave.
+/// What deciding a batch gave. Handed on in a box, since it is large and moved often.
 pub(crate) struct Decided {
     /// For each command, in order: accepted or refused. Fewer than there were commands if the
     /// rest had no room in this commit.
@@ -70,14 +70,43 @@ pub(crate) struct Decided {
     pub acted: Vec<bool>,
     /// The steps that workers stay with: by the command's place, the command that claims it.
     pub stayed: BTreeMap<usize, Command>,
-    /// What is to be stored; `None`: nothing changed.
+    /// What is to be stored, once it is staged; `None`: nothing changed.
     pub staged: Option<Staged>,
-    /// The records that the commit gives back, in order.
+    /// The records that the commit is to give back, in order.
     pub returns: Vec<Key>,
     /// What follows and had no room.
     pub left: Vec<Todo>,
     /// True if a hold of the whole task ended: steps that were ready meanwhile may start.
     pub released: bool,
+    /// What happened, in order.
+    events: Vec<Event>,
+    /// Where the view stood before.
+    start: Savepoint,
+    /// The store's time by which it was decided.
+    pub now: Time,
+}
+
+impl Decided {
+    /// Makes what is to be stored. On `Err`, the view is as before the batch. Apart from deciding, so
+    /// that a lane does each for many batches in a row: the code of both does not fit into a
+    /// processor's first cache.
+    pub fn stage(&mut self, view: &mut View, id: CommitId) -> Result<(), Halt> {
+        match stage(view, &mut self.events, id, &self.returns) {
+            Ok(staged) => {
+                self.staged = staged;
+                Ok(())
+            }
+            Err(halt) => {
+                undo(view, self.start);
+                Err(halt)
+            }
+        }
+    }
+}
+
+fn undo(view: &mut View, start: Savepoint) {
+    view.rollback(start);
+    view.todo.clear();
 }
 
 /// Decides a batch, and what an earlier commit had no room for. On `Err`, the view is as
@@ -87,28 +116,34 @@ pub(crate) fn decide_batch(
     batch: &[Asked<'_>],
     left: &[Todo],
     now: Time,
-    id: CommitId,
-) -> Result<Decided, Vec<Key>> {
+) -> Result<Box<Decided>, Vec<Key>> {
     let missing = first_needs(view, batch);
     if !missing.is_empty() {
         return Err(missing);
     }
     let start = view.savepoint();
-    match run(view, batch, left, now, id) {
+    match run(view, batch, left, now, start) {
         Ok(decided) => Ok(decided),
         Err(Halt::Need(keys)) => {
-            view.rollback(start);
-            view.todo.clear();
+            undo(view, start);
             Err(keys)
         }
         Err(Halt::Refuse(refusal)) => {
+            undo(view, start);
             // A command's own refusals are answers; one here means that the view broke.
-            view.rollback(start);
-            view.todo.clear();
             let results = batch.iter().map(|_| Err(refusal.clone())).collect();
-            let acted = vec![false; batch.len()];
-            let (stayed, returns, left) = (BTreeMap::new(), Vec::new(), Vec::new());
-            Ok(Decided { results, acted, stayed, staged: None, returns, left, released: false })
+            Ok(Box::new(Decided {
+                results,
+                acted: vec![false; batch.len()],
+                stayed: BTreeMap::new(),
+                staged: None,
+                returns: Vec::new(),
+                left: Vec::new(),
+                released: false,
+                events: Vec::new(),
+                start,
+                now,
+            }))
         }
     }
 }
@@ -131,8 +166,8 @@ fn run(
     batch: &[Asked<'_>],
     left: &[Todo],
     now: Time,
-    id: CommitId,
-) -> Result<Decided, Halt> {
+    start: Savepoint,
+) -> Result<Box<Decided>, Halt> {
     let mut events = Vec::new();
     let mut results = Vec::with_capacity(batch.len());
     let mut acted = Vec::with_capacity(batch.len());
@@ -166,10 +201,20 @@ fn run(
     let stays = done.filter_map(|(place, (_, asked))| Some((place, asked.stay?)));
     let stayed = stay(view, stays, now, &mut events)?;
     let returns = returns(view, &events);
-    let staged = stage(view, &mut events, id, &returns)?;
     let released = |event: &Event| matches!(event.change, Change::TaskReleased { .. });
     let released = events.iter().any(released);
-    Ok(Decided { results, acted, stayed, staged, returns, left, released })
+    Ok(Box::new(Decided {
+        results,
+        acted,
+        stayed,
+        staged: None,
+        returns,
+        left,
+        released,
+        events,
+        start,
+        now,
+    }))
 }
 
 /// Evaluates anew what a follow-up was told from outside: its sender evaluated it on records
@@ -312,11 +357,14 @@ mod tests {
         }
     }
 
-    fn decided(view: &mut View, command: &Command, id: u64) -> Decided {
+    fn decided(view: &mut View, command: &Command, id: u64) -> Box<Decided> {
         let actor = Principal::local();
         let asked = [Asked { command, actor: &actor, wants: &[], stay: None }];
-        match decide_batch(view, &asked, &[], Time(1_000), CommitId(id)) {
-            Ok(decided) => decided,
+        match decide_batch(view, &asked, &[], Time(1_000)) {
+            Ok(mut decided) => {
+                decided.stage(view, CommitId(id)).expect("what was decided is known");
+                decided
+            }
             Err(keys) => panic!("the view knows all, yet these are missing: {keys:?}"),
         }
     }

@@ -295,12 +295,24 @@ impl Core {
 /// Writes the message that wakes a worker for a step.
 fn step_message(wake: &Wake) -> Message {
     let (task, step, epoch, attempt) = (&wake.task, &wake.step, wake.epoch, wake.attempt);
+    let (task, step) = (task.as_str(), step.as_str());
+    let (epoch, attempt) = (&*epoch.to_string(), &*attempt.to_string());
     // Names need no escapes, and this is written once a step.
-    let body =
-        format!(r#"{{"task":"{task}","step":"{step}","epoch":{epoch},"attempt":{attempt}}}"#);
+    let body = [
+        r#"{"task":""#,
+        task,
+        r#"","step":""#,
+        step,
+        r#"","epoch":"#,
+        epoch,
+        r#","attempt":"#,
+        attempt,
+        "}",
+    ];
+    let body = body.concat();
     Message {
         destination: Destination::Steps(wake.queue.clone()),
-        message_id: format!("{task}/{step}/{epoch}/{attempt}"),
+        message_id: [task, step, epoch, attempt].join("/"),
         correlation_id: None,
         headers: Vec::new(),
         body: Bytes::from(body),

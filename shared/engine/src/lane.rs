@@ -23,6 +23,7 @@ use standfast_domain::commit::{Scope, StoredRecord};
 use standfast_domain::decide::Command;
 use standfast_domain::ids::{Principal, StepId, TaskId};
 use standfast_domain::record::{Key, Phase, Record};
+use standfast_domain::refusal::Halt;
 use standfast_domain::stage::Staged;
 use standfast_domain::time::Time;
 use standfast_domain::view::{Todo, View};
@@ -116,7 +117,7 @@ impl Heat {
 }
 
 struct Cached {
-    view: View,
+    view: Box<View>,
     heat: Heat,
     age: u64,
 }
@@ -134,7 +135,8 @@ struct Lane {
 /// The commands of one task in one round.
 struct Batch {
     task: TaskId,
-    view: View,
+    /// In a box: a batch is moved often.
+    view: Box<View>,
     requests: Vec<Request>,
     /// What the last commit had no room for.
     left: Vec<Todo>,
@@ -187,7 +189,7 @@ impl Lane {
             }
             let mut batch = self.batch(request.task.clone());
             if batch.fresh && is_first(&request.command) {
-                batch.view = View::unborn(request.task.clone());
+                *batch.view = View::unborn(request.task.clone());
                 batch.fresh = false;
             }
             batch.requests.push(request);
@@ -206,7 +208,7 @@ impl Lane {
         self.records -= cached.as_ref().map_or(0, |cached| cached.view.len());
         let heat = cached.as_ref().map(|cached| cached.heat).unwrap_or_default();
         let fresh = cached.is_none();
-        let view = cached.map_or_else(|| View::new(task.clone()), |cached| cached.view);
+        let view = cached.map_or_else(|| Box::new(View::new(task.clone())), |cached| cached.view);
         let (requests, left) = (Vec::new(), Vec::new());
         Batch { task, view, requests, left, fresh, heat, refusals: 0, loads: 0 }
     }
@@ -227,31 +229,37 @@ impl Lane {
 
     /// Loads and decides until each batch has something to store or has been answered; gives
     /// those to store.
-    async fn decide_all(&mut self, batches: Vec<Batch>) -> Vec<(Batch, Decided)> {
+    async fn decide_all(&mut self, batches: Vec<Batch>) -> Vec<(Batch, Box<Decided>)> {
         let mut ready = Vec::with_capacity(batches.len());
         let mut open = batches;
         while !open.is_empty() {
-            let mut loads = Vec::new();
-            let mut missing_of = Vec::new();
+            let mut missing = Vec::new();
+            let mut decided = Vec::with_capacity(open.len());
             for mut batch in open {
                 match self.decide_one(&mut batch) {
-                    Ok(Some(decided)) => ready.push((batch, decided)),
-                    Ok(None) => {}
-                    Err(missing) => {
-                        for keys in missing.chunks(BATCH_MAX - 1) {
-                            loads.push((missing_of.len(), keys.to_vec()));
-                        }
-                        missing_of.push(batch);
-                    }
+                    Ok(one) => decided.push((batch, one)),
+                    Err(keys) => missing.push((batch, keys)),
                 }
             }
-            open = self.load(missing_of, loads).await;
+            for (mut batch, mut decided) in decided {
+                match decided.stage(&mut batch.view, self.core.commit_id()) {
+                    Ok(()) if decided.staged.is_some() => ready.push((batch, decided)),
+                    Ok(()) => self.answer(&mut batch, decided),
+                    Err(Halt::Need(keys)) => missing.push((batch, keys)),
+                    Err(Halt::Refuse(_)) if !batch.fresh => {
+                        batch.view.refused();
+                        batch.fresh = true;
+                        missing.push((batch, vec![Key::Header]));
+                    }
+                    Err(Halt::Refuse(refusal)) => fail(batch, &refusal.into()),
+                }
+            }
+            open = self.load(missing).await;
         }
         ready
     }
 
-    /// Decides one batch. `Ok(None)`: all its commands have been answered.
-    fn decide_one(&mut self, batch: &mut Batch) -> Result<Option<Decided>, Vec<Key>> {
+    fn decide_one(&self, batch: &mut Batch) -> Result<Box<Decided>, Vec<Key>> {
         let Some(now) = self.core.now() else { return Err(vec![Key::Header]) };
         let asked: Vec<Asked<'_>> = batch
             .requests
@@ -263,8 +271,7 @@ impl Lane {
                 stay: request.stay.as_ref(),
             })
             .collect();
-        let id = self.core.commit_id();
-        let decided = decide_batch(&mut batch.view, &asked, &batch.left, now, id)?;
+        let decided = decide_batch(&mut batch.view, &asked, &batch.left, now)?;
         let doubtful = decided.acted.iter().any(|acted| !acted);
         if doubtful && !batch.fresh {
             // A refusal, or finding that all is done already, counts only on fresh records.
@@ -272,25 +279,23 @@ impl Lane {
             batch.fresh = true;
             return self.decide_one(batch);
         }
-        if decided.staged.is_some() {
-            return Ok(Some(decided));
-        }
-        self.answer(batch, decided, now);
-        Ok(None)
+        Ok(decided)
     }
 
-    async fn load(
-        &mut self,
-        mut batches: Vec<Batch>,
-        mut wanted: Vec<(usize, Vec<Key>)>,
-    ) -> Vec<Batch> {
-        if batches.is_empty() {
-            return batches;
+    /// Loads what batches lack; gives those for which that went well.
+    async fn load(&mut self, missing: Vec<(Batch, Vec<Key>)>) -> Vec<Batch> {
+        if missing.is_empty() {
+            return Vec::new();
         }
-        for (_, keys) in &mut wanted {
-            // The header comes first in every load, to tell whether it has changed since.
-            keys.retain(|key| *key != Key::Header);
-            keys.insert(0, Key::Header);
+        let (mut batches, mut wanted) = (Vec::with_capacity(missing.len()), Vec::new());
+        for (batch, keys) in missing {
+            for keys in keys.chunks(BATCH_MAX - 1) {
+                // The header comes first in every load, to tell whether it has changed since.
+                let others = keys.iter().filter(|key| **key != Key::Header).cloned();
+                let keys: Vec<Key> = std::iter::once(Key::Header).chain(others).collect();
+                wanted.push((batches.len(), keys));
+            }
+            batches.push(batch);
         }
         let loads: Vec<Load> = wanted
             .iter()
@@ -338,7 +343,7 @@ impl Lane {
     }
 
     /// Stores what was decided; gives the batches that have more to do at once.
-    async fn commit_all(&mut self, ready: Vec<(Batch, Decided)>) -> Vec<Batch> {
+    async fn commit_all(&mut self, ready: Vec<(Batch, Box<Decided>)>) -> Vec<Batch> {
         let mut more = Vec::new();
         let mut rest = ready.into_iter().peekable();
         while rest.peek().is_some() {
@@ -358,7 +363,7 @@ impl Lane {
         more
     }
 
-    async fn commit_part(&mut self, mut part: Vec<(Batch, Decided)>) -> Vec<Batch> {
+    async fn commit_part(&mut self, mut part: Vec<(Batch, Box<Decided>)>) -> Vec<Batch> {
         part.iter().for_each(|(batch, _)| crash_points(batch, Moment::Before));
         let commits: Vec<_> = part
             .iter_mut()
@@ -402,12 +407,13 @@ impl Lane {
             if decided.released {
                 self.core.wake_all_later(batch.task.clone());
             }
+            decided.now = now;
             batch.left = std::mem::take(&mut decided.left);
             batch.left.retain(|todo| *todo != Todo::Advance); // that is what was just settled
             if batch.left.is_empty() && batch.requests.len() == decided.results.len() {
-                self.answer(&mut batch, decided, now);
+                self.answer(&mut batch, decided);
             } else {
-                reply(&mut batch, decided, now);
+                reply(&mut batch, decided);
                 more.push(batch);
             }
         }
@@ -444,16 +450,17 @@ impl Lane {
     }
 
     /// Answers all commands of a batch and keeps its view.
-    fn answer(&mut self, batch: &mut Batch, decided: Decided, now: Time) {
-        reply(batch, decided, now);
+    fn answer(&mut self, batch: &mut Batch, decided: Box<Decided>) {
+        reply(batch, decided);
         let ended = batch.view.header().is_ok_and(|header| header.state.is_final());
         if !ended && batch.view.len() <= RECORDS_MAX {
-            let view = std::mem::replace(&mut batch.view, View::new(batch.task.clone()));
+            let none = Box::new(View::new(batch.task.clone()));
+            let view = std::mem::replace(&mut batch.view, none);
             self.keep(view, batch.heat);
         }
     }
 
-    fn keep(&mut self, view: View, heat: Heat) {
+    fn keep(&mut self, view: Box<View>, heat: Heat) {
         self.age += 1;
         let len = view.len();
         while self.views.len() >= VIEWS_MAX || self.records + len > RECORDS_MAX {
@@ -526,7 +533,8 @@ fn take_in(view: &mut View, keys: Vec<Key>, records: Vec<Option<StoredRecord>>) 
 }
 
 /// Answers the commands of a batch that were decided; those that had no room stay.
-fn reply(batch: &mut Batch, decided: Decided, now: Time) {
+fn reply(batch: &mut Batch, decided: Box<Decided>) {
+    let now = decided.now;
     let count = decided.results.len();
     let results = decided.results.into_iter().zip(decided.acted).enumerate();
     for (request, (place, (result, acted))) in batch.requests.drain(..count).zip(results) {

@@ -12,7 +12,7 @@ use crate::ids::StepId;
 use crate::outcome::Artifact;
 
 /// Room that most encoded records fit into.
-const ENCODED_BYTES: usize = 384;
+const ENCODED_BYTES: usize = 448;
 
 /// A record of any kind.
 #[derive(Clone, Debug, PartialEq)]

@@ -100,16 +100,16 @@ impl Key {
             Self::Order(chunk) => format!("order/{chunk}"),
             Self::Roots(chunk) => format!("roots/{chunk}"),
             Self::Definition(step) => ["def/", step.as_str()].concat(),
-            Self::Needs(step, chunk) => format!("needs/{step}/{chunk}"),
-            Self::Dependents(step, chunk) => format!("deps/{step}/{chunk}"),
+            Self::Needs(step, chunk) => numbered("needs/", step, *chunk),
+            Self::Dependents(step, chunk) => numbered("deps/", step, *chunk),
             Self::Step(step) => ["step/", step.as_str()].concat(),
             Self::Claim(step) => ["claim/", step.as_str()].concat(),
-            Self::Resolution(step, round) => format!("with/{step}/{round}"),
-            Self::Output(step, round) => format!("out/{step}/{round}"),
+            Self::Resolution(step, round) => numbered("with/", step, *round),
+            Self::Output(step, round) => numbered("out/", step, *round),
             Self::Artifacts(step) => ["files/", step.as_str()].concat(),
             Self::Failure(round) => format!("failure/{round}"),
-            Self::Log(step, attempt) => format!("log/{step}/{attempt}"),
-            Self::Check(step, round) => format!("check/{step}/{round}"),
+            Self::Log(step, attempt) => numbered("log/", step, *attempt),
+            Self::Check(step, round) => numbered("check/", step, *round),
             Self::Effects(step) => ["effects/", step.as_str()].concat(),
             Self::Request(step, name, attempt) => format!("request/{step}/{name}/{attempt}"),
             Self::Receipt(step, name, generation) => {
@@ -119,4 +119,9 @@ impl Key {
             Self::Outgoing(id) => format!("outgoing/{id}"),
         }
     }
+}
+
+/// Names one of a step's numbered records.
+fn numbered(kind: &str, step: &StepId, number: u32) -> String {
+    [kind, step.as_str(), "/", &number.to_string()].concat()
 }

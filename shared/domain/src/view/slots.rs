@@ -17,6 +17,15 @@ pub(super) struct Slot {
     /// The savepoint after which it was last changed: what stood here before is noted then, and
     /// further changes need not note it again.
     pub noted: u64,
+    /// True while the batch has changed it.
+    pub changed: bool,
+}
+
+impl Slot {
+    /// True if what stood here at a savepoint is noted, so that it may be changed in place.
+    pub fn is_noted(&self, savepoint: u64) -> bool {
+        self.changed && self.noted == savepoint
+    }
 }
 
 /// Known records by key.
