@@ -117,17 +117,15 @@ impl Supply {
         if elapsed < LOOK_PAUSE {
             return;
         }
-        let each = if self.sources.are_doubled() { LONG_A_SECOND } else { SHORT_A_SECOND };
-        let needed = u64::from(self.concurrency) * each;
-        let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let short = (ended - self.ended) * 1_000 >= needed.saturating_mul(millis);
+        let doubled = self.sources.are_doubled();
+        let short = are_short(ended - self.ended, elapsed, self.concurrency, doubled);
         (self.ended, self.looked) = (ended, Instant::now());
         if !short {
             return self.end_reserve().await;
         }
-        if !self.sources.are_doubled() {
+        if !doubled {
             let (engine, queue) = (self.engine.clone(), self.queue.clone());
-            let prefetch = self.concurrency.max(RESERVE_MIN);
+            let prefetch = held(self.concurrency);
             self.sources.opening = Some(tokio::spawn(async move {
                 engine.broker().subscribe(Source::Steps(queue), prefetch).await
             }));
@@ -159,6 +157,20 @@ impl Supply {
         all.extend(self.ceased);
         all
     }
+}
+
+/// Says whether attempts of which so many have ended within a time are short, on so many slots;
+/// with a reserve they are so for longer.
+fn are_short(ended: u64, elapsed: Duration, concurrency: u16, doubled: bool) -> bool {
+    let each = if doubled { LONG_A_SECOND } else { SHORT_A_SECOND };
+    let needed = u64::from(concurrency) * each;
+    let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+    ended * 1_000 >= needed.saturating_mul(millis)
+}
+
+/// Gives how many messages a reserve holds beside so many slots.
+fn held(concurrency: u16) -> u16 {
+    concurrency.max(RESERVE_MIN)
 }
 
 async fn opened(opening: &mut Opening) -> Option<Box<dyn Subscription>> {
@@ -229,6 +241,31 @@ mod tests {
             headers: Vec::new(),
             acker: Box::new(Acked),
         }
+    }
+
+    #[test]
+    fn a_reserve_comes_at_twenty_attempts_a_second_and_slot_and_goes_below_four() {
+        let second = Duration::from_secs(1);
+        for (ended, elapsed, concurrency, doubled, short) in [
+            (160, second, 8, false, true),
+            (159, second, 8, false, false),
+            (32, second, 8, true, true),
+            (31, second, 8, true, false),
+            (16, LOOK_PAUSE, 8, false, true),
+            (15, LOOK_PAUSE, 8, false, false),
+            (20, second, 1, false, true),
+            (0, second, 1, true, false),
+            (u64::from(u16::MAX) * 20, second, u16::MAX, false, true),
+            (1_000, Duration::MAX, u16::MAX, true, false),
+        ] {
+            let at = format!("{ended} in {elapsed:?} on {concurrency}, doubled: {doubled}");
+            assert_eq!(are_short(ended, elapsed, concurrency, doubled), short, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_reserve_holds_as_many_as_there_are_slots_and_200_at_least() {
+        assert_eq!([1, 200, 201, u16::MAX].map(held), [200, 200, 201, u16::MAX]);
     }
 
     #[tokio::test]

@@ -316,6 +316,8 @@ text! { Principal, Principal::new }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -343,6 +345,26 @@ mod tests {
                 assert_eq!(names[0].cmp(&names[1]), one.cmp(other), "{one} {other}");
             }
         }
+    }
+
+    #[test]
+    fn a_workers_id_is_its_kind_and_letters_that_each_of_65_bits_changes() {
+        let of = |bytes| WorkerId::random("api", bytes).unwrap();
+        assert_eq!(of([0; 16]).as_str(), "api-0000000000000");
+        assert_eq!(of([0xff; 16]).as_str(), "api-zzzzzzzzzzzzz");
+        let flipped = |bit: usize| {
+            let mut bytes = [0b0101_0101; 16];
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            of(bytes)
+        };
+        let ids: BTreeSet<WorkerId> = (0..65).map(flipped).collect();
+        assert_eq!(ids.len(), 65);
+        for id in &ids {
+            let letters = id.as_str().strip_prefix("api-").unwrap();
+            assert_eq!(letters.len(), 13, "{id}");
+            assert!(letters.bytes().all(|letter| ALPHABET.contains(&letter)), "{id}");
+        }
+        assert!(WorkerId::random("a/b", [0; 16]).is_err());
     }
 
     #[test]
