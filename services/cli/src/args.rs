@@ -176,6 +176,28 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_a_flag_took_from_the_command_is_told_from_one_of_its_own() {
+        let id = "t07-4k9v2mq8r5x1c";
+        for (line, says) in [
+            (format!("stop --waiting {id}"), format!("`standfast stop {id}`")),
+            (format!("list --waiting {id}"), format!("`standfast explain {id}`")),
+            ("run --resume plan.yaml".to_owned(), "started without --resume".to_owned()),
+        ] {
+            let error = parse(words(&format!("standfast {line}"))).unwrap_err();
+            assert_eq!(Exit::of_parsing(&error), Exit::Usage, "{line}");
+            assert!(error.to_string().contains(&says), "{line}: {error}");
+        }
+        for line in [
+            "stop --waiting failures".to_owned(),
+            "list --waiting".to_owned(),
+            format!("run --resume {id}"),
+            "run --resume".to_owned(),
+        ] {
+            assert!(parse(words(&format!("standfast {line}"))).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
     fn a_wrong_command_line_is_a_usage_error_and_help_is_none() {
         for line in ["standfast", "standfast nothing", "standfast explain", "standfast list --x"] {
             let error = parse(words(line)).unwrap_err();

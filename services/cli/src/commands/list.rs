@@ -1,6 +1,7 @@
 //! `standfast list`: tasks, newest first.
 
 use clap::{Args, ValueEnum};
+use standfast_domain::ids::TaskId;
 use standfast_domain::time::Span;
 use standfast_protocol::limits::PAGE_LIMIT_MAX;
 use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskState};
@@ -60,6 +61,7 @@ pub struct FilterArgs {
     created_before: Option<String>,
     /// Only tasks with an open hold, of this reason if one is named; the longest wait first
     #[arg(long, value_name = "REASON", num_args = 0..=1, default_missing_value = "any")]
+    #[arg(value_parser = reason)]
     waiting: Option<String>,
     /// Only tasks with an open hold that is as old as this, such as 30m, 1h or 2d
     #[arg(long, value_name = "SPAN", value_parser = span)]
@@ -115,6 +117,18 @@ impl From<State> for TaskState {
 fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Takes a hold's reason, which the server knows best, but no task's id: the word behind a flag
+/// that may go without one is the flag's.
+fn reason(text: &str) -> Result<String, String> {
+    match TaskId::parse(text) {
+        Ok(task) => Err(format!(
+            "that is a task's id, not a reason; name a task without filters, as in `standfast stop \
+             {task}` or `standfast explain {task}`"
+        )),
+        Err(_) => Ok(text.to_owned()),
+    }
 }
 
 fn span(text: &str) -> Result<u64, String> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use standfast_domain::ids::Principal;
+use standfast_domain::ids::{Principal, TaskId};
 use standfast_protocol::tasks::{TaskQuery, TaskState, TaskView};
 use standfast_sdk::Client;
 
@@ -36,9 +36,9 @@ pub struct RunArgs {
     #[command(flatten)]
     inputs: InputArgs,
     /// Go on with a task that is there: this one, or the newest unfinished one
-    #[arg(long, value_name = "TASK", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "TASK", num_args = 0..=1, value_parser = resumable)]
     #[arg(conflicts_with_all = ["plan", "inputs"])]
-    resume: Option<String>,
+    resume: Option<Option<TaskId>>,
     /// Go on waiting where only a person can move the task, instead of ending with code 4
     #[arg(long)]
     wait_for_people: bool,
@@ -58,6 +58,11 @@ pub struct RunArgs {
     /// Print the task as JSON at the end, and nothing before
     #[arg(long)]
     json: bool,
+}
+
+/// Reads a task's id: the word behind `--resume` is the flag's, also where a plan was meant.
+fn resumable(text: &str) -> Result<TaskId, String> {
+    TaskId::parse(text).map_err(|fault| format!("{fault}; a plan is started without --resume"))
 }
 
 /// Works on the folder until the task has ended, or only a person can move it.
@@ -118,9 +123,8 @@ impl Run<'_> {
 
     /// Finds the task to go on with; `began` is when this process did.
     async fn resumed(&self, client: &Client, began: &str) -> Result<String, Failure> {
-        let named = self.args.resume.as_deref().unwrap_or_default();
-        if !named.is_empty() {
-            return Ok(client.get(named).await?.id);
+        if let Some(Some(named)) = &self.args.resume {
+            return Ok(client.get(named.as_str()).await?.id);
         }
         let newest = match newest_unfinished(client).await? {
             Some(task) => Some(task),
