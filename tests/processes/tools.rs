@@ -166,6 +166,15 @@ async fn a_bad_message_is_listed_sent_again_and_dropped() {
         .await;
     let text = own.run(&["dead", "list"], 0);
     assert!(text.contains("bad-1") && text.contains("bad-2"), "{text}");
+    let queue = format!("{}.rejected", own.place.prefix);
+    wait::until("doctor to count both", async || {
+        let report: Value = serde_json::from_str(&own.run(&["doctor", "--json"], 0)).unwrap();
+        let mut checks = report["checks"].as_array().unwrap().iter();
+        let check = checks.find(|check| check["name"] == "rejected messages").unwrap();
+        let found = format!("2 messages in {queue}");
+        (check["severity"] == "warning" && check["found"] == found).then_some(())
+    })
+    .await;
 
     let announced = json!({ "worker": "w-1", "queues": ["default"],
                             "handlers": [{ "name": "shout" }] });

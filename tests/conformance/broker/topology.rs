@@ -172,6 +172,7 @@ case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
     let list = broker.rejected_list(2).await.unwrap();
     assert_eq!(list.len(), 2, "no more than the limit");
     assert_eq!(list[0].reason.as_deref(), Some(r#"{"type":"t0"}"#));
+    until("all five are counted", BOUND, || async { broker.rejected_count().await == Ok(5) }).await;
     assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(1));
     assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(0));
     let refused = broker.rejected_requeue(&Pick::All).await.unwrap_err().to_string();
@@ -187,6 +188,7 @@ case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
     .await;
     assert_eq!(broker.rejected_drop(&Pick::One("k4".to_owned())).await, Ok(1));
     assert_eq!(broker.rejected_list(100).await, Ok(Vec::new()));
+    assert_eq!(broker.rejected_count().await, Ok(0));
 });
 
 case!(messages_are_persistent_and_say_what_they_are, |rabbit| {

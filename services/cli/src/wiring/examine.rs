@@ -1,6 +1,6 @@
 //! The checks of `standfast doctor`: each looks at one thing and says what to do about it.
 
-use standfast_brokers::rabbitmq::{REJECTED_LIST_MAX, RabbitBroker};
+use standfast_brokers::rabbitmq::RabbitBroker;
 use standfast_domain::commit::Home;
 use standfast_domain::ids::Partition;
 use standfast_domain::index::{self, ready_index};
@@ -8,7 +8,7 @@ use standfast_domain::time::Time;
 use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
 use standfast_engine::installation::Installation;
-use standfast_engine::ports::{Broker, StoreHealth};
+use standfast_engine::ports::{Broker, Depth, Source, StoreHealth};
 use standfast_protocol::health::{DoctorCheck, Severity};
 
 use super::brokers::{self, AnyBrokerArgs};
@@ -21,6 +21,11 @@ use crate::show::quantities::{count, span};
 
 /// How far the store's clock may be from this machine's: timers follow the store's.
 const CLOCK_DIFFERENCE_MS_MAX: u64 = 2_000;
+
+/// Names the check of what could not be accepted.
+const REJECTED: &str = "rejected messages";
+/// Names the check of step messages that died.
+const DEAD_STEPS: &str = "dead step messages";
 
 /// Looks at the store and what is stored.
 pub async fn store(args: &StoreArgs, blobs: Option<&str>, counts: bool) -> Vec<DoctorCheck> {
@@ -62,6 +67,7 @@ pub async fn broker(args: &AnyBrokerArgs) -> Vec<DoctorCheck> {
     let advice = |fault: String| problem("broker", Severity::Error, fault, "");
     checks.extend(health.faults.into_iter().map(advice));
     checks.push(rejected(&broker).await);
+    checks.push(dead_steps(&broker).await);
     broker.close().await;
     checks
 }
@@ -158,16 +164,41 @@ fn count_entries(number: u64) -> String {
 }
 
 async fn rejected(broker: &RabbitBroker) -> DoctorCheck {
-    match broker.rejected_list(REJECTED_LIST_MAX).await {
-        Ok(messages) if messages.is_empty() => fine("rejected messages", "none".to_owned()),
-        Ok(messages) => {
-            let more = if messages.len() == REJECTED_LIST_MAX { " or more" } else { "" };
-            let found = format!("{}{more}", count(messages.len() as u64, "message"));
-            let advice = "look at them: standfast dead list";
-            problem("rejected messages", Severity::Warning, found, advice)
-        }
-        Err(error) => fault("rejected messages", brokers::failure(error)),
+    match broker.rejected_count().await {
+        Ok(messages) => rejected_check(messages, &broker.settings().names().rejected()),
+        Err(error) => fault(REJECTED, brokers::failure(error)),
     }
+}
+
+fn rejected_check(messages: u64, queue: &str) -> DoctorCheck {
+    if messages == 0 {
+        return fine(REJECTED, format!("none in {queue}"));
+    }
+    let found = format!("{} in {queue}", count(messages, "message"));
+    let advice = "`standfast dead list` says why; mend the cause, then send each again with \
+                  `standfast dead requeue ID`, or drop it";
+    problem(REJECTED, Severity::Warning, found, advice)
+}
+
+async fn dead_steps(broker: &RabbitBroker) -> DoctorCheck {
+    match broker.depth_of(&Source::DeadSteps).await {
+        Ok(depth) => dead_steps_check(&depth, &broker.settings().names().dead_steps()),
+        Err(error) => fault(DEAD_STEPS, brokers::failure(error)),
+    }
+}
+
+/// They only woke, and a scheduler takes them soon: they pile up where there is none.
+fn dead_steps_check(depth: &Depth, queue: &str) -> DoctorCheck {
+    if depth.ready == 0 {
+        return fine(DEAD_STEPS, format!("none in {queue}"));
+    }
+    let found = format!("{} in {queue}", count(depth.ready, "message"));
+    if depth.consumers > 0 {
+        return fine(DEAD_STEPS, format!("{found}, which a scheduler is taking"));
+    }
+    let advice =
+        "start a scheduler: it counts them, says why they died and wakes their steps again";
+    problem(DEAD_STEPS, Severity::Warning, found, advice)
 }
 
 fn fine(name: &str, found: String) -> DoctorCheck {
@@ -222,6 +253,23 @@ mod tests {
         assert_eq!(severities, expected);
         assert!(checks[1].found.contains("may be lost"));
         assert!(checks[1].advice.contains("--accept-relaxed-durability"));
+    }
+
+    #[test]
+    fn messages_that_died_are_a_warning_with_their_number_queue_and_cure() {
+        let good = |check: DoctorCheck| (check.ok, check.found);
+        assert_eq!(good(rejected_check(0, "q")), (true, "none in q".to_owned()));
+        let depth = |ready, consumers| dead_steps_check(&Depth { ready, consumers }, "q");
+        assert_eq!(good(depth(0, 0)), (true, "none in q".to_owned()));
+        let taken = "1 message in q, which a scheduler is taking".to_owned();
+        assert_eq!(good(depth(1, 1)), (true, taken));
+        for (check, cure) in
+            [(rejected_check(3, "q"), "standfast dead list"), (depth(3, 0), "start a scheduler")]
+        {
+            let found = (check.ok, check.severity, check.found.as_str());
+            assert_eq!(found, (false, Severity::Warning, "3 messages in q"));
+            assert!(check.advice.contains(cure), "{check:?}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -320,21 +320,7 @@ impl Broker for RabbitBroker {
     }
 
     async fn depth(&self, queue: &Queue) -> Result<Depth, BrokerError> {
-        let live = self.consuming.by(Instant::now() + CALL_BOUND).await?;
-        let channel = channel(&live).await?;
-        let options = QueueDeclareOptions { passive: true, ..Default::default() };
-        let name = short(self.settings.names.steps(queue))?;
-        let count = channel.queue_declare(name, options, FieldTable::default());
-        match timeout(CALL_BOUND, count).await {
-            Ok(Ok(found)) => Ok(Depth {
-                ready: u64::from(found.message_count()),
-                consumers: u64::from(found.consumer_count()),
-            }),
-            // A queue that nobody declared yet holds nothing.
-            Ok(Err(error)) if is_not_found(&error) => Ok(Depth::default()),
-            Ok(Err(error)) => Err(BrokerError::Unavailable(error.to_string())),
-            Err(_) => Err(BrokerError::Unavailable("no answer to counting".to_owned())),
-        }
+        self.depth_of(&Source::Steps(queue.clone())).await
     }
 
     async fn health(&self) -> BrokerHealth {
@@ -363,6 +349,25 @@ impl Broker for RabbitBroker {
 }
 
 impl RabbitBroker {
+    /// Says how many messages wait in a source's queue and how many consumers it has.
+    pub async fn depth_of(&self, source: &Source) -> Result<Depth, BrokerError> {
+        let live = self.consuming.by(Instant::now() + CALL_BOUND).await?;
+        let channel = channel(&live).await?;
+        let options = QueueDeclareOptions { passive: true, ..Default::default() };
+        let name = short(self.settings.names.source(source))?;
+        let count = channel.queue_declare(name, options, FieldTable::default());
+        match timeout(CALL_BOUND, count).await {
+            Ok(Ok(found)) => Ok(Depth {
+                ready: u64::from(found.message_count()),
+                consumers: u64::from(found.consumer_count()),
+            }),
+            // A queue that nobody declared yet holds nothing.
+            Ok(Err(error)) if is_not_found(&error) => Ok(Depth::default()),
+            Ok(Err(error)) => Err(BrokerError::Unavailable(error.to_string())),
+            Err(_) => Err(BrokerError::Unavailable("no answer to counting".to_owned())),
+        }
+    }
+
     fn subscription_faults(&self) -> Vec<String> {
         let faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         faults.values().cloned().collect()

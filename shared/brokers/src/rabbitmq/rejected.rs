@@ -93,6 +93,16 @@ impl RabbitBroker {
         Ok(shown)
     }
 
+    /// Says how many rejected messages there are. It takes one and hands it back, because a queue
+    /// that the broker lists and cannot serve looks empty to those who only ask for its depth.
+    pub async fn rejected_count(&self) -> Result<u64, BrokerError> {
+        let channel = self.rejected_channel().await?;
+        let first = self.rejected_next(&channel).await?;
+        let count = first.as_ref().map_or(0, |message| u64::from(message.message_count) + 1);
+        hand_back(Vec::from_iter(first)).await;
+        Ok(count)
+    }
+
     /// Sends rejected messages again to where they were first sent, and says how many. They keep
     /// their senders: a message that does not prove its own stays where it is.
     pub async fn rejected_requeue(&self, pick: &Pick) -> Result<usize, BrokerError> {
