@@ -37,6 +37,13 @@ async fn failures(world: &World, task: &TaskId) -> Vec<(FailureClass, String)> {
     failed.collect()
 }
 
+/// Takes the first attempt from its worker.
+async fn take(world: &World, task: &TaskId) {
+    let step = StepId::new("a").unwrap();
+    let taken = Command::ExpireClaim { step, attempt: 1, proven: true };
+    assert!(world.command(task, taken).await.unwrap());
+}
+
 async fn said(world: &World, task: &TaskId) -> Option<String> {
     let key = Key::Claim(StepId::new("a").unwrap());
     let read = world.engine.read(task, std::slice::from_ref(&key)).await.unwrap().remove(&key);
@@ -102,9 +109,7 @@ async fn an_attempt_that_lost_its_claim_is_ended_at_once() {
     let file = directory.path().join("pid");
     let pid = wait::until("the program to start", async || std::fs::read_to_string(&file).ok());
     let process = format!("/proc/{}", pid.await.trim());
-    let step = StepId::new("a").unwrap();
-    let taken = Command::ExpireClaim { step, attempt: 1, proven: true };
-    assert!(world.command(&task, taken).await.unwrap());
+    take(&world, &task).await;
     let lost = Instant::now();
     wait::until("the zombie to end", async || (!std::fs::exists(&process).unwrap()).then_some(()))
         .await;
@@ -113,6 +118,31 @@ async fn an_attempt_that_lost_its_claim_is_ended_at_once() {
     let Status::Held { hold } = &state.status else { panic!("{state:?}") };
     assert_eq!(hold.reason, HoldReason::WorkerDied);
     assert_eq!(failures(&world, &task).await.len(), 1, "nothing of the zombie is taken");
+    world.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_attempt_cost_counts_though_it_was_taken_from_its_worker() {
+    let (directory, world) = world().await;
+    let script = "echo '{\"cost\":{\"usd\":3}}' > $STANDFAST_OUTCOME; touch ${{ plan.dir }}/begun
+                  while true; do echo on; sleep 0.2; done";
+    let fields = json!({ "timeout": { "heartbeat": "2s" }, "retry": { "max_attempts": 1 } });
+    let task = world.submit(plan(script, fields)).await.unwrap();
+    let begun = directory.path().join("begun");
+    wait::until("the program to start", async || begun.exists().then_some(())).await;
+    take(&world, &task).await;
+    let late = wait::until("its late result", async || {
+        let events = world.events(&task).await;
+        events.into_iter().find_map(|event| match event.change {
+            Change::LateResultRefused { attempt, class, cost_usd_micros, .. } => {
+                Some((attempt, class, cost_usd_micros))
+            }
+            _ => None,
+        })
+    });
+    assert_eq!(late.await, (1, Some(FailureClass::Cancelled), 3_000_000));
+    let header = world.wait_verified(&task, TaskState::Blocked).await;
+    assert_eq!(header.cost_usd_micros, 3_000_000);
     world.close().await;
 }
 

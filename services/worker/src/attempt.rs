@@ -115,11 +115,19 @@ impl Bench {
             }
             (Err(error), _) => failed_files(error, Told::NotLanded(NotLanded::NotSent)),
         };
-        let standing = if before == Standing::Lost { before } else { heart.standing.get() };
-        if standing == Standing::Held && matches!(report, Report::Failed { .. }) {
-            Box::pin(heart.last_words()).await;
-        }
-        let ended = self.end(&claimed, standing, gate.as_deref(), report, stay).await;
+        let ended = match (before, heart.standing.get()) {
+            (Standing::Lost, _) => {
+                tracing::info!(task = %claimed.task, step = %claimed.step,
+                    attempt = claimed.attempt, "attempt was lost before it began");
+                Ended::given_up(true)
+            }
+            (Standing::Held | Standing::ToEnd, standing) => {
+                if standing == Standing::Held && matches!(report, Report::Failed { .. }) {
+                    Box::pin(heart.last_words()).await;
+                }
+                self.end(&claimed, standing, gate.as_deref(), report, stay).await
+            }
+        };
         if let Ok(directory) = directory
             && (made || spooled)
         {
@@ -140,9 +148,9 @@ impl Bench {
         match standing {
             _ if gate.is_some_and(Gate::is_over) => Ended::given_up(true),
             Standing::Lost => {
-                tracing::info!(task = %claimed.task, step = %claimed.step,
-                    attempt = claimed.attempt, "attempt was taken over; its result is dropped");
                 Box::pin(tell_apart(gate, &report)).await;
+                // It will be refused, but what it cost counts, and the log says that it came.
+                Box::pin(self.tell(claimed, &report, None)).await;
                 Ended::given_up(true)
             }
             Standing::Held if self.hand_back.is_cancelled() && is_cancelled(&report) => {

@@ -204,8 +204,7 @@ impl Worker {
         let bench = Bench {
             claims: self.claims.clone(),
             worker: self.settings.worker.clone(),
-            actor: Principal::new(format!("worker:{}", self.settings.worker))
-                .expect("a worker's id is a name"),
+            actor: self.actor(),
             directories,
             handlers_run,
             secrets: self.settings.secrets.clone(),
@@ -317,6 +316,12 @@ impl Worker {
         }
     }
 
+    /// Says as whom this worker claims and tells: who claimed an attempt may tell late what it
+    /// came to.
+    fn actor(&self) -> Principal {
+        Principal::new(format!("worker:{}", self.settings.worker)).expect("a worker's id is a name")
+    }
+
     /// Claims what a message speaks of; holds on while the store does not answer.
     async fn wake(&self, message: &StepMessage, shutdown: &CancellationToken) -> Woken {
         let ask = ClaimAsk {
@@ -324,7 +329,7 @@ impl Worker {
             step: message.step.clone(),
             attempt: Some(message.attempt),
             worker: self.settings.worker.clone(),
-            principal: Principal::system(),
+            principal: self.actor(),
             length: self.settings.claim_length,
             handlers: Some(self.names.clone()),
         };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use standfast_domain::ids::{Principal, Queue};
+use standfast_domain::ids::Queue;
 use standfast_engine::claims::{Claimed, Stay};
 use standfast_engine::crash;
 use standfast_engine::ports::Acker;
@@ -104,7 +104,7 @@ impl Worker {
         Stay {
             queue: queue.clone(),
             worker: self.settings.worker.clone(),
-            principal: Principal::system(),
+            principal: self.actor(),
             length: self.settings.claim_length,
             handlers: self.names.clone(),
         }

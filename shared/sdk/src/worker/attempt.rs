@@ -80,9 +80,12 @@ pub(crate) async fn run(crew: &Crew, claim: Claim, news: Arc<Notify>) -> Answere
         return Answered::Yes;
     }
     if *beat.course.borrow() == Course::Fenced {
-        let (task, step) = (context.task(), context.step());
-        tracing::warn!(task, step, "the claim was lost; what came of the attempt is dropped");
-        return Answered::Yes;
+        // An outcome will be refused, but what it cost counts, and the task's history says that
+        // it came.
+        return match report {
+            Report::Complete(_) => settle(crew, &context, report).await,
+            Report::HandBack => Answered::Yes,
+        };
     }
     if !matches!(report, Report::Complete(Outcome::Succeeded { .. })) {
         let words = tokio::time::timeout(LAST_LOG, last_words(&crew.http, &context)).await;
@@ -189,7 +192,7 @@ fn panic_text(payload: Box<dyn Any + Send>) -> String {
 }
 
 /// Tells the server, as often as it takes. An outcome that is refused for what it holds becomes
-/// a permanent failure that says so; one that is refused because the claim is lost is dropped.
+/// a permanent failure that says so; one that is refused because the claim is lost was told.
 async fn settle(crew: &Crew, context: &Context, report: Report) -> Answered {
     let (task, step) = (context.task(), context.step());
     let mut report = report;
@@ -199,7 +202,7 @@ async fn settle(crew: &Crew, context: &Context, report: Report) -> Answered {
             Err(error) => error,
         };
         if is_fenced(&error) {
-            tracing::warn!(%error, task, step, "the result came too late and is dropped");
+            tracing::warn!(%error, task, step, "the result came too late and is not used");
             return Answered::Yes;
         }
         if !is_refusal(&error) {

@@ -103,7 +103,8 @@ async fn a_handler_that_does_not_listen_is_dropped_soon_after_its_claim_is_lost(
     let run = worker(&api).handler("h", handler).run_until(end);
     tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
     assert!(begun.elapsed() < Duration::from_secs(4), "a zombie goes on: {:?}", begun.elapsed());
-    assert_eq!(api.calls("/complete").len() + api.calls("/hand-back").len(), 0);
+    assert_eq!(api.calls("/complete")[0].json()["outcome"]["class"], "cancelled");
+    assert_eq!(api.calls("/complete").len() + api.calls("/hand-back").len(), 1);
 }
 
 #[tokio::test]

@@ -116,21 +116,18 @@ async fn heartbeats_go_on_while_a_handler_blocks_its_thread() {
 }
 
 #[tokio::test]
-async fn a_lost_claim_cancels_the_handler_and_drops_its_result() {
-    let api = api(plain, |call| call.is("/heartbeat").then(|| problem(409, "fenced")));
-    let (seen, was_seen) = oneshot::channel();
-    let seen = Arc::new(Mutex::new(Some(seen)));
-    let handler = move |context: Context, _: Value| {
-        let seen = Arc::clone(&seen);
-        async move {
-            context.cancellation().cancelled().await;
-            seen.lock().unwrap().take().unwrap().send(()).unwrap();
-            Ok(())
-        }
+async fn a_lost_claim_cancels_the_handler_and_what_it_cost_is_told_once() {
+    let fenced = |call: &Call| call.is("/heartbeat") || call.is("/complete");
+    let api = api(plain, move |call| fenced(call).then(|| problem(409, "fenced")));
+    let handler = |context: Context, _: Value| async move {
+        context.add_cost(70);
+        context.cancellation().cancelled().await;
+        Err::<(), _>(HandlerError::cancelled())
     };
-    let end = async { was_seen.await.unwrap() };
-    worker(&api).handler("h", handler).run_until(end).await.unwrap();
-    assert_eq!(api.calls("/complete").len() + api.calls("/hand-back").len(), 0);
+    let calls = run_until(&api, worker(&api).handler("h", handler), "/complete", 1).await;
+    let outcome = &calls[0].json()["outcome"];
+    assert_eq!((&outcome["class"], &outcome["cost_usd_micros"]), (&json!("cancelled"), &json!(70)));
+    assert_eq!(api.calls("/complete").len() + api.calls("/hand-back").len(), 1);
 }
 
 #[tokio::test]
