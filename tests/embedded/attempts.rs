@@ -82,6 +82,19 @@ async fn a_program_goes_on_from_what_the_attempt_before_said_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_program_is_given_the_trace_context_that_its_task_came_with() {
+    let (_directory, world) = world().await;
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for (given, seen) in [(trace, trace), ("00-\0", "none")] {
+        let script = plan("echo ${TRACEPARENT-none}", json!({}));
+        let task = world.submit_traced(script, given).await;
+        world.wait_verified(&task, TaskState::Completed).await;
+        assert_eq!(world.output(&task, "a").await.unwrap()["stdout"], seen);
+    }
+    world.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn progress_is_shown_while_the_program_runs() {
     let (directory, world) = world().await;
     let script = "echo half > $STANDFAST_PROGRESS

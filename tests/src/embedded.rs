@@ -142,23 +142,35 @@ impl World {
         folder: &std::path::Path,
         plan: Value,
     ) -> Result<TaskId, Vec<Fault>> {
-        let submission = self.prepare(folder, plan)?;
+        let submission = self.prepare(folder, plan, None)?;
         Ok(self.engine.submit(submission).await.unwrap().0)
     }
 
     /// Submits a plan without faults that the engine may refuse.
     pub async fn try_submit(&self, plan: Value) -> Result<TaskId, EngineError> {
-        let submission = self.prepare(&self.directory, plan).unwrap();
+        let submission = self.prepare(&self.directory, plan, None).unwrap();
         Ok(self.engine.submit(submission).await?.0)
     }
 
-    fn prepare(&self, folder: &std::path::Path, plan: Value) -> Result<Submission, Vec<Fault>> {
+    /// Submits a plan without faults that comes with a trace context.
+    pub async fn submit_traced(&self, plan: Value, traceparent: &str) -> TaskId {
+        let traceparent = Some(traceparent.to_owned());
+        let submission = self.prepare(&self.directory, plan, traceparent).unwrap();
+        self.engine.submit(submission).await.unwrap().0
+    }
+
+    fn prepare(
+        &self,
+        folder: &std::path::Path,
+        plan: Value,
+        traceparent: Option<String>,
+    ) -> Result<Submission, Vec<Fault>> {
         let submitted = Submitted {
             body: plan,
             plan_dir: Some(folder.display().to_string()),
             by: Principal::local(),
             key: None,
-            traceparent: None,
+            traceparent,
         };
         prepare(submitted, RETENTION_DEFAULT, &self.handlers, &BTreeSet::new())
     }

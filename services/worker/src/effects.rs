@@ -58,6 +58,7 @@ pub(crate) struct Checker {
     pub step: String,
     pub attempt: u32,
     pub round: u32,
+    pub traceparent: Option<String>,
     /// The attempt's directory, in which the check has one of its own.
     pub directory: PathBuf,
     pub directories: Arc<dyn Directories>,
@@ -286,6 +287,7 @@ impl Checker {
             cancel: cancel.clone(),
             log: self.log.clone(),
             secrets: Arc::new(NamedSecrets::of(&self.check.defined_with, self.secrets.clone())),
+            traceparent: self.traceparent.clone(),
             last_details: None,
             pulse: Pulse::default(),
             effect: None,

@@ -40,7 +40,7 @@ pub struct Submitted {
     pub by: Principal,
     /// The key from a header or message id; must agree with the plan's own.
     pub key: Option<String>,
-    /// W3C trace context.
+    /// W3C trace context; one that is not well-formed is left out, as its standard asks.
     pub traceparent: Option<String>,
 }
 
@@ -100,10 +100,18 @@ pub fn prepare(
         retention,
         templated,
         named_in_if,
-        traceparent: submitted.traceparent,
+        traceparent: submitted.traceparent.filter(|text| is_trace_context(text)),
         outgoing: BTreeMap::new(),
         written_ahead: false,
     })
+}
+
+/// True for a `traceparent` of four parts in small hexadecimal digits: version, trace, parent and
+/// flags (<https://www.w3.org/TR/trace-context/#traceparent-header>).
+fn is_trace_context(text: &str) -> bool {
+    let parts = text.split('-');
+    let digits = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    parts.clone().map(str::len).eq([2, 32, 16, 2]) && parts.flat_map(str::bytes).all(digits)
 }
 
 /// Why a body is not accepted.
@@ -450,5 +458,26 @@ impl<'a> Upstream<'a> {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_context_has_four_parts_of_small_hexadecimal_digits() {
+        let right = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert!(is_trace_context(right));
+        for wrong in [
+            "",
+            "00",
+            &right.to_uppercase(),
+            &right.replace("-b7", "b7-"),
+            &right.replace("-01", "-0\0"),
+            &format!("{right}-00"),
+        ] {
+            assert!(!is_trace_context(wrong), "{wrong:?}");
+        }
     }
 }

@@ -56,6 +56,8 @@ pub struct Job {
     pub cancel: CancellationToken,
     /// Takes the attempt's log, readable while the attempt runs.
     pub log: LogSink,
+    /// W3C trace context of the task's submission.
+    pub traceparent: Option<String>,
     /// What the attempt before last said of its progress, in the same round.
     pub last_details: Option<String>,
     /// Takes the handler's signs of life; a step's `timeout.heartbeat` is the longest time

@@ -45,6 +45,7 @@ pub(crate) fn job(directory: &Path, input: Value) -> Job {
         deadline: Duration::from_secs(60),
         cancel: CancellationToken::new(),
         log: LogSink::new(LogLimits::default(), None),
+        traceparent: None,
         last_details: None,
         pulse: Pulse::default(),
         secrets: Fixed::new(&[("TOKEN", "hunter2-hunter2"), ("PIN", "8471-2233")]),

@@ -20,9 +20,9 @@
 //! a `TMPDIR` of its own, `STANDFAST_TASK`, `STANDFAST_STEP`, `STANDFAST_ATTEMPT`,
 //! `STANDFAST_ROUND`, `STANDFAST_INPUTS` (the directory of the needed steps' artifacts),
 //! `STANDFAST_OUTCOME` and `STANDFAST_PROGRESS` (files it may write, see below), in an attempt
-//! after one that said how far it was `STANDFAST_LAST_DETAILS` (what that one said last), and
-//! three marks by which its processes are found again. Nothing else of the worker's environment
-//! is passed on.
+//! after one that said how far it was `STANDFAST_LAST_DETAILS` (what that one said last), in a
+//! task that was submitted with a W3C trace context `TRACEPARENT`, and three marks by which its
+//! processes are found again. Nothing else of the worker's environment is passed on.
 //!
 //! # Progress
 //!

@@ -160,6 +160,7 @@ fn environment(
     let last = last.map(|details| ("STANDFAST_LAST_DETAILS", OsString::from(details)));
     let effect = job.effect.as_ref();
     let effect = effect.map(|effect| ("STANDFAST_EFFECT_KEY", effect.key.clone().into()));
+    let trace = job.traceparent.clone().map(|trace| ("TRACEPARENT", trace.into()));
     let mut variables = vec![
         ("PATH", own("PATH", "/usr/local/bin:/usr/bin:/bin")),
         ("HOME", own("HOME", "/")),
@@ -176,6 +177,7 @@ fn environment(
     ];
     variables.extend(last);
     variables.extend(effect);
+    variables.extend(trace);
     variables
 }
 
