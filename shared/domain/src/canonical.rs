@@ -67,6 +67,20 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     String::from_utf8(text).expect("hex digits")
 }
 
+/// Writes bytes in base64url without padding (RFC 4648, section 5).
+pub fn base64url(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for part in bytes.chunks(3) {
+        let byte = |at: usize| usize::from(part.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for sixth in 0..=part.len() {
+            text.push(char::from(ALPHABET[bits >> (18 - 6 * sixth) & 63]));
+        }
+    }
+    text
+}
+
 /// What is still to be written; a stack of these instead of recursion, so that no depth of a
 /// value can end the program.
 enum Part<'a> {
@@ -354,5 +368,16 @@ mod tests {
             let back: f64 = text(&json!(float)).parse().expect("it is a number");
             prop_assert_eq!(back, float);
         }
+    }
+
+    #[test]
+    fn base64url_is_that_of_the_standard() {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg")]
+        {
+            assert_eq!(base64url(bytes.as_bytes()), text);
+        }
+        assert_eq!(base64url(&[0xff; 32]).len(), 43);
+        assert!(base64url(&[0xfb, 0xff]).contains('-') || base64url(&[0xfb, 0xff]).contains('_'));
     }
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
+use standfast_domain::canonical::base64url;
 use standfast_domain::ceiling::Ceiling;
 use standfast_domain::commit::{Commit, CommitId, Guard, Home, IndexChange, Scope};
 use standfast_domain::ids::Principal;
@@ -532,20 +533,6 @@ pub fn sha256_hex(secret: &str) -> String {
     hex::encode(Sha256::digest(secret.as_bytes()))
 }
 
-/// Writes bytes in base64url without padding (RFC 4648, section 5).
-fn base64url(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for part in bytes.chunks(3) {
-        let byte = |at: usize| usize::from(part.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for sixth in 0..=part.len() {
-            text.push(char::from(ALPHABET[bits >> (18 - 6 * sixth) & 63]));
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -568,16 +555,5 @@ mod tests {
             ..token
         };
         assert_eq!(decode::<Token>(&encode(&more)).unwrap(), more);
-    }
-
-    #[test]
-    fn base64url_is_that_of_the_standard() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg")]
-        {
-            assert_eq!(base64url(bytes.as_bytes()), text);
-        }
-        assert_eq!(base64url(&[0xff; 32]).len(), 43);
-        assert!(base64url(&[0xfb, 0xff]).contains('-') || base64url(&[0xfb, 0xff]).contains('_'));
     }
 }
