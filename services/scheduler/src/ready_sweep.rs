@@ -238,7 +238,7 @@ mod tests {
         let step = Key::Step(StepId::new("a").unwrap());
         let status = Status::Ready { since, queue: queue.clone() };
         let state = Record::Step(StepState { status, ..StepState::pending(0) });
-        let header = Record::Header(Header::new(since, "", 1, 0, None));
+        let header = Record::Header(Header::new(since, 1, 0, None));
         let entries = entries(&task, &step, &state).into_iter();
         let commit = Commit {
             id: engine.commit_id(),

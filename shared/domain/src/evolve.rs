@@ -59,9 +59,7 @@ pub fn header_todo(header: &Header) -> Option<Todo> {
 fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
     let at = event.at;
     match &event.change {
-        Change::TaskSubmitted { steps, plan_sha256, .. } => {
-            task_submitted(view, at, *steps, plan_sha256)
-        }
+        Change::TaskSubmitted { steps, .. } => task_submitted(view, at, *steps),
         Change::TaskStarted { .. } => view.edit_header(|header| header.started = true),
         Change::RootsOpened { chunk } => roots_opened(view, *chunk),
         Change::StepReady { step, .. } => step_ready(view, step, event),
@@ -143,14 +141,14 @@ fn claim(view: &mut View, change: &Change) -> Result<(), Halt> {
     }
 }
 
-fn task_submitted(view: &mut View, at: Time, steps: u32, sha256: &str) -> Result<(), Halt> {
+fn task_submitted(view: &mut View, at: Time, steps: u32) -> Result<(), Halt> {
     let meta = view.meta()?;
     let deadline_at = meta.deadline.map(|deadline| match deadline.when {
         When::In(span) => at.after(span),
         When::At(time) => time,
     });
     let finally_open = u32::try_from(meta.finally.len()).expect("fewer than the limit of steps");
-    let header = Header::new(at, sha256, steps, finally_open, deadline_at);
+    let header = Header::new(at, steps, finally_open, deadline_at);
     view.put(Key::Header, Some(Record::Header(header)))?;
     owner::born(view)?;
     if view.get(&Key::Ahead)?.is_some() {

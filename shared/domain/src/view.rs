@@ -536,7 +536,7 @@ mod tests {
     fn after_a_birth_only_what_changes_without_the_header_is_unknown() {
         let mut view = View::new(TaskId::random([1; 16]));
         view.load(Key::Header, None, None);
-        let header = Header::new(Time(0), "", 1, 0, None);
+        let header = Header::new(Time(0), 1, 0, None);
         view.put(Key::Header, Some(Record::Header(header))).unwrap();
         view.committed(CommitId(1));
         let step = StepId::new("a").unwrap();
@@ -610,7 +610,7 @@ mod tests {
     fn what_a_batch_left_as_it_was_keeps_its_version() {
         let mut view = View::new(TaskId::random([1; 16]));
         view.load(Key::Gate, Some(gate(2)), Some(CommitId(1)));
-        let header = Header::new(Time(0), "", 1, 0, None);
+        let header = Header::new(Time(0), 1, 0, None);
         view.load(Key::Header, Some(Record::Header(header)), Some(CommitId(1)));
         view.edit_gate(|gate| gate.closed = false).unwrap();
         view.edit_header(|header| header.started = true).unwrap();

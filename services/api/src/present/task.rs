@@ -205,6 +205,7 @@ pub(crate) mod tests {
             ceiling: Ceiling::default(),
             labels: BTreeMap::new(),
             idempotency_key: None,
+            body_sha256: None,
             created_at: Time(0),
             plan_dir: None,
             complete_when: None,
@@ -214,7 +215,7 @@ pub(crate) mod tests {
             finally: vec![StepId::new("tidy").unwrap()],
             traceparent: None,
         };
-        let header = Header::new(Time(0), "", 3, 1, None);
+        let header = Header::new(Time(0), 3, 1, None);
         Base { task: TaskId::random([1; 16]), header, gate: Gate::default(), meta }
     }
 

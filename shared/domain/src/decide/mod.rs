@@ -255,10 +255,10 @@ pub fn hint(command: &Command) -> Vec<Key> {
     let mut keys = Vec::with_capacity(HINTED_USUALLY);
     keys.extend([Key::Header, Key::Gate]);
     match command {
-        Command::Submit(submission) if submission.written_ahead => {
-            keys = vec![Key::Header, Key::Ahead];
+        Command::Submit(submission) => {
+            keys = vec![Key::Header, Key::Meta]; // of a repeat
+            keys.extend(submission.written_ahead.then_some(Key::Ahead));
         }
-        Command::Submit(_) => keys.truncate(1),
         Command::OpenRoots
         | Command::Stop { .. }
         | Command::Pause { .. }

@@ -67,7 +67,7 @@ pub(super) fn decide(
     given: &Given,
 ) -> Result<Decision, Halt> {
     if view.get(&Key::Header)?.is_some() {
-        let same = view.header()?.fingerprint == submission.sha256;
+        let same = view.meta()?.body_sha256 == keyed_sha256(submission);
         return match same {
             true => Ok(Decision::nothing()),
             false => Err(Refusal::KeyReused(view.task().clone()).into()),
@@ -111,6 +111,11 @@ pub(super) fn decide(
     Ok(Decision { changes, payloads })
 }
 
+/// Gives the digest of the body if another one may come under the same key.
+fn keyed_sha256(submission: &Submission) -> Option<String> {
+    submission.idempotency_key.as_ref().map(|_| submission.sha256.clone())
+}
+
 fn chunks(names: &[StepId], size: usize, key: fn(u32) -> Key) -> Vec<(Key, Record)> {
     (0..).zip(names.chunks(size)).map(|(n, part)| (key(n), Record::Names(part.to_vec()))).collect()
 }
@@ -129,6 +134,7 @@ fn meta(submission: &Submission, given: &Given) -> Meta {
         ceiling: submission.ceiling.clone(),
         labels: plan.labels.clone(),
         idempotency_key: submission.idempotency_key.clone(),
+        body_sha256: keyed_sha256(submission),
         created_at: given.now,
         plan_dir: submission.plan_dir.clone(),
         complete_when: plan.complete_when.clone(),

@@ -44,6 +44,10 @@ pub struct Meta {
     /// The key it was submitted under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// Digest of the body that it was submitted as, of a task under a key: what tells a repeat
+    /// from another request. The id of a task without a key is random, so there is no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_sha256: Option<String>,
     /// When it was accepted; the same as in the header.
     pub created_at: Time,
     /// The plan file's folder, for plans of the same machine.

@@ -153,8 +153,6 @@ pub struct Header {
     /// Where the task is in its life.
     #[serde(flatten)]
     pub phase: Phase,
-    /// Digest of the submitted body, to tell a repeat from another request under one key.
-    pub fingerprint: String,
     /// When it was accepted.
     pub created_at: Time,
     /// The time of the last logged event.
@@ -252,17 +250,10 @@ pub struct Header {
 
 impl Header {
     /// Makes the header of a task that was just accepted.
-    pub fn new(
-        at: Time,
-        sha256: &str,
-        steps: u32,
-        finally_open: u32,
-        deadline_at: Option<Time>,
-    ) -> Self {
+    pub fn new(at: Time, steps: u32, finally_open: u32, deadline_at: Option<Time>) -> Self {
         Self {
             state: TaskState::Queued,
             phase: Phase::Main,
-            fingerprint: sha256.to_owned(),
             created_at: at,
             changed_at: at,
             started: false,

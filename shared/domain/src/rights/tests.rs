@@ -26,6 +26,7 @@ fn meta() -> Meta {
         ceiling: Ceiling::default(),
         labels: BTreeMap::new(),
         idempotency_key: None,
+        body_sha256: None,
         created_at: Time(0),
         plan_dir: None,
         complete_when: None,

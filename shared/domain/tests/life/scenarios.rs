@@ -4,7 +4,7 @@ use crate::model::check::status;
 use crate::model::fair::{failure, success};
 use crate::model::plans::{id, plan, redo, step, submission};
 use crate::model::world::World;
-use standfast_domain::decide::{Addition, Command, TimerKind};
+use standfast_domain::decide::{Addition, Command, Submission, TimerKind};
 use standfast_domain::event::Change;
 use standfast_domain::hold::{Answer, HoldReason};
 use standfast_domain::index::{OUTBOX, WORK, parse_outbox_member};
@@ -469,6 +469,28 @@ fn what_a_birth_promises_is_stored_with_it_and_no_later_commit_touches_it() {
     assert_eq!(world.header().state, TaskState::Completed);
     assert_eq!(world.store.members(OUTBOX), entries);
     assert_eq!(world.store.load(&Key::Outgoing(id)).1, version);
+}
+
+#[test]
+fn a_body_comes_again_under_its_key_and_no_other_does() {
+    let body = |key: Option<&str>, sha256: &str| Submission {
+        idempotency_key: key.map(str::to_owned),
+        sha256: sha256.to_owned(),
+        ..submission(plan(vec![step("a", &[])], Vec::new()))
+    };
+    let submit = |body| Command::Submit(Box::new(body));
+    let mut world = World::new(body(Some("k"), "one"), 0, ROOM);
+    let reused = Refusal::KeyReused(world.task.clone());
+    for _ in 0..2 {
+        for process in 0..2 {
+            assert_eq!(world.run(process, submit(body(Some("k"), "one"))), Ok(false));
+            assert_eq!(world.run(process, submit(body(Some("k"), "two"))), Err(reused.clone()));
+        }
+        world.drive();
+    }
+    // Without a key nobody else has the id: it is the birth whose answer was lost.
+    let mut world = World::new(body(None, "one"), 0, ROOM);
+    assert_eq!(world.run(1, submit(body(None, "one"))), Ok(false));
 }
 
 #[test]
