@@ -60,6 +60,16 @@ pub const DEPENDENTS_CHUNK: usize = 200;
 /// Names a chunk of a list record holds: a load of one chunk stays one small record.
 pub const LIST_CHUNK: usize = 400;
 
+/// What a count that begins with one is if it is not stored.
+fn one() -> u32 {
+    1
+}
+
+/// Leaves out of what is stored what most records have.
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
 /// Leaves zeros out of what is stored.
 fn is_zero(number: &u32) -> bool {
     *number == 0

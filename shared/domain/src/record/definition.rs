@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::EffectClass;
+use super::{EffectClass, is_zero};
 use crate::ceiling::Ceiling;
 use crate::ids::{Kind, Principal, StepId};
 use crate::plan::{Deadline, StepPlan};
@@ -114,13 +114,13 @@ pub struct Definition {
     #[serde(flatten)]
     pub plan: StepPlan,
     /// How many needs it has.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub needs_count: u32,
     /// The first [`DEPENDENTS_CHUNK`](super::DEPENDENTS_CHUNK) dependents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependents: Vec<Dependent>,
     /// How many chunks of further dependents there are.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub dependents_chunks: u32,
     /// True for `finally` steps.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

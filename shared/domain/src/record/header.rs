@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LIST_CHUNK, Part, is_zero, is_zero_u64};
+use super::{LIST_CHUNK, Part, is_one, is_zero, is_zero_u64, one};
 use crate::hold::{Hold, HoldReason};
 use crate::ids::Principal;
 use crate::time::{Span, Time};
@@ -221,8 +221,10 @@ pub struct Header {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub undo_open: u32,
     /// The last round that `redo` has opened; the first is 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub round: u32,
     /// Chunks of step names there are.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub order_chunks: u32,
     /// The chunk of steps without needs to be opened next, while that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Gate, is_zero, is_zero_u64};
+use super::{Gate, is_one, is_zero, is_zero_u64, one};
 use crate::hold::Hold;
 use crate::ids::{Principal, Queue, WorkerId};
 use crate::outcome::FailureClass;
@@ -89,10 +89,10 @@ pub struct LastAttempt {
     /// When it ended.
     pub ended_at: Time,
     /// Its number.
-    #[serde(default)]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub attempt: u32,
     /// The epoch it ran in.
-    #[serde(default)]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub epoch: u32,
     /// As whom it was claimed, if it was taken from its worker: who may still tell, once, what
     /// it came to and what it cost.
@@ -122,6 +122,7 @@ pub struct StepState {
     #[serde(flatten)]
     pub status: Status,
     /// The round it is in; 1 until a `redo`.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub round: u32,
     /// How it last settled, while a later round has it open again: what steps outside of that
     /// round go by, since they were told of it.
@@ -134,6 +135,7 @@ pub struct StepState {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub need_skipped: bool,
     /// The number that the next start gets or the running attempt has: the fence.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub attempt: u32,
     /// Charged attempts that have ended in this round.
     #[serde(default, skip_serializing_if = "is_zero")]
