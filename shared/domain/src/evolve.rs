@@ -6,6 +6,7 @@
 mod course;
 mod effects;
 mod owner;
+mod roots;
 
 use crate::event::{Change, Event};
 use crate::hold::HoldClass;
@@ -162,7 +163,7 @@ fn task_submitted(view: &mut View, at: Time, steps: u32) -> Result<(), Halt> {
 
 fn roots_opened(view: &mut View, chunk: u32) -> Result<(), Halt> {
     let next = view.names(&Key::Roots(chunk + 1))?.first().map(|_| chunk + 1);
-    let roots = view.names(&Key::Roots(chunk))?.to_vec();
+    let roots = roots::chunk(view, chunk)?;
     view.need(roots.iter().map(|step| Key::Step(step.clone())))?;
     for step in &roots {
         open(view, step)?;

@@ -17,7 +17,8 @@ use crate::refusal::{Halt, Refusal};
 use crate::time::{Span, Time};
 use crate::view::View;
 
-/// Steps without needs that one commit opens: each becomes ready with a few records.
+/// Steps without needs that one commit opens: each becomes ready with a few records. A plan of no
+/// more steps keeps no list of those: it would say what the definitions say.
 pub const ROOTS_CHUNK: usize = 50;
 
 /// A plan that was read and checked, with what comes with it.
@@ -94,13 +95,11 @@ pub(super) fn decide(
     let names: Vec<StepId> =
         plan.steps.iter().chain(&plan.finally).map(|step| step.id.clone()).collect();
     payloads.extend(chunks(&names, LIST_CHUNK, Key::Order));
-    let roots: Vec<StepId> = plan
-        .steps
-        .iter()
-        .filter(|step| step.needs.is_empty())
-        .map(|step| step.id.clone())
-        .collect();
-    payloads.extend(chunks(&roots, ROOTS_CHUNK, Key::Roots));
+    if names.len() > ROOTS_CHUNK {
+        let roots = plan.steps.iter().filter(|step| step.needs.is_empty());
+        let roots: Vec<StepId> = roots.map(|step| step.id.clone()).collect();
+        payloads.extend(chunks(&roots, ROOTS_CHUNK, Key::Roots));
+    }
     let changes = vec![Change::TaskSubmitted {
         kind: plan.kind.clone(),
         owner: plan.owner.clone().unwrap_or_else(|| submission.submitted_by.clone()),

@@ -17,7 +17,7 @@ pub enum Key {
     Owner,
     /// One chunk of the step names in plan order.
     Order(u32),
-    /// One chunk of the names of steps without needs, in plan order.
+    /// One chunk of the names of steps without needs, in plan order; a plan of few steps has none.
     Roots(u32),
     /// A step's definition.
     Definition(StepId),
