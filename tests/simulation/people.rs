@@ -243,7 +243,7 @@ async fn find_holds(api: Engine, task: TaskId) -> Result<Vec<Found>, EngineError
 fn held(task: &TaskId, key: Key, record: Record) -> Option<(StepId, Hold)> {
     match (key, record) {
         (Key::Step(step), Record::Step(state)) => match state.status {
-            Status::Held { hold } => Some((step, hold)),
+            Status::Held { hold } => Some((step, *hold)),
             _ => None,
         },
         (Key::Effects(step), Record::Effects(effects)) => {

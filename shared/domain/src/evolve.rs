@@ -78,7 +78,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
         }
         Change::StepHeld { step, hold } => {
             leave(view, step)?;
-            enter(view, step, Status::Held { hold: hold.clone() })?;
+            enter(view, step, Status::Held { hold: Box::new(hold.clone()) })?;
             view.edit_step(step, |state| state.look_at = None)
         }
         Change::StepSkipped { step, reason } => {
@@ -309,7 +309,7 @@ fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
     view.edit_step(step, |state| {
         state.attempt = attempt.saturating_add(1);
         state.charged += u32::from(*charged);
-        state.failure = Some(failure);
+        state.failure = Some(Box::new(failure));
         state.details = details.clone().or(state.details.take());
     })
 }

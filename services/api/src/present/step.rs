@@ -167,7 +167,7 @@ pub(crate) fn view(parts: Parts<'_>) -> StepView {
             Some(claim) => claim.details.as_deref().map(plain),
             None => record.details.as_deref().map(plain),
         },
-        failure: record.failure.as_ref().map(failure),
+        failure: record.failure.as_deref().map(failure),
         hold: open_hold(phase, definition.part(), &record)
             .map(|open| hold::view(base, Some(&plan.id), open)),
         artifacts: artifacts.iter().map(|found| artifact(base, &plan.id, found)).collect(),
@@ -216,7 +216,7 @@ mod tests {
 
     fn held() -> Record {
         let hold = Hold::new(HoldReason::Failures, "", Time(0));
-        record(Status::Held { hold })
+        record(Status::Held { hold: Box::new(hold) })
     }
 
     #[test]

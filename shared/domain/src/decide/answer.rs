@@ -221,7 +221,7 @@ fn open_hold(view: &View, step: Option<&StepId>, answer: Answer) -> Result<Hold,
     view.need([Key::Definition(step.clone()), Key::Step(step.clone())])?;
     view.definition(step)?;
     match &view.step(step)?.status {
-        Status::Held { hold } => Ok(hold.clone()),
+        Status::Held { hold } => Ok((**hold).clone()),
         Status::Pending
         | Status::Ready { .. }
         | Status::Retrying { .. }

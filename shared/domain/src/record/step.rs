@@ -29,7 +29,7 @@ pub enum Status {
     /// It does not move for a reason.
     Held {
         /// Why, and what ends it.
-        hold: Hold,
+        hold: Box<Hold>,
     },
     /// Done.
     Succeeded {
@@ -184,7 +184,7 @@ pub struct StepState {
     pub resolved: bool,
     /// How the last failed attempt ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<LastFailure>,
+    pub failure: Option<Box<LastFailure>>,
     /// The last ended attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastAttempt>,

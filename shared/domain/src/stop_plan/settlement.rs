@@ -184,7 +184,7 @@ impl Walk<'_> {
         };
         match &self.seen(&step)?.state?.status {
             Status::Held { hold } if !matches!(self.header.phase, Phase::Ended { .. }) => {
-                Some((step, hold.clone()))
+                Some((step, (**hold).clone()))
             }
             Status::Pending
             | Status::Ready { .. }

@@ -179,7 +179,7 @@ fn with_effects(status: Status, outside: Outside, edit: impl FnOnce(&mut Survey)
 #[test]
 fn a_held_step_shows_its_answers() {
     let hold = Hold::new(HoldReason::Failures, "exit code 1", Time(0));
-    insta::assert_snapshot!(lines(Status::Held { hold }, |_| {}), @r"
+    insta::assert_snapshot!(lines(Status::Held { hold: Box::new(hold) }, |_| {}), @r"
     refund TASK · blocked: failures since 00:00:00Z (12 min) · owner user:ana
     1 Stands    step 2 of 4 `pay`; 1 succeeded, 1 held, 2 pending · 0 attempts, $0.00
     2 Why       `pay` is held: failures: exit code 1
@@ -226,12 +226,12 @@ fn an_uncertain_effect_says_what_to_look_for_and_how_to_answer() {
     });
     reserve.exchanged.receipt = Some(Payload::Inline(json!({"id": "h_55"})));
     let outside = Outside { open: vec![uncertain(pay, false)], landed: vec![reserve] };
-    let status = Status::Held { hold: hold_for(HoldReason::UncertainEffect) };
+    let status = Status::Held { hold: Box::new(hold_for(HoldReason::UncertainEffect)) };
     let lines = with_effects(status, outside, |survey| {
         survey.base.header.effects_landed = 1;
         let (class, message) = (FailureClass::Lost, "its worker fell silent".to_owned());
         let failure = LastFailure { class, message, attempt: 1, at: Time(650_000) };
-        survey.live[0].state.failure = Some(failure);
+        survey.live[0].state.failure = Some(Box::new(failure));
     });
     insta::assert_snapshot!(lines, @r#"
     refund TASK · blocked: uncertain_effect since 00:00:00Z (12 min) · owner user:ana
@@ -258,7 +258,7 @@ fn a_changed_request_asks_whether_to_keep_or_to_send_too() {
         effect.standing = Standing::Landed { at, receipt_sha256, output_round: Some(1) };
     });
     let outside = Outside { open: Vec::new(), landed: vec![pay] };
-    let status = Status::Held { hold: hold_for(HoldReason::EffectChanged) };
+    let status = Status::Held { hold: Box::new(hold_for(HoldReason::EffectChanged)) };
     let lines = with_effects(status, outside, |survey| survey.base.header.effects_landed = 2);
     insta::assert_snapshot!(lines, @r#"
     refund TASK · blocked: effect_changed since 00:00:00Z (12 min) · owner user:ana
@@ -284,7 +284,7 @@ fn a_task_that_was_stopped_still_says_what_is_to_be_settled() {
     let since = Time(650_000);
     let pay = effect("pay", |effect| effect.standing = Standing::Uncertain { since });
     let outside = Outside { open: vec![uncertain(pay, true)], landed: Vec::new() };
-    let status = Status::Held { hold: hold_for(HoldReason::UncertainEffect) };
+    let status = Status::Held { hold: Box::new(hold_for(HoldReason::UncertainEffect)) };
     let lines = with_effects(status, outside, |survey| {
         let (ending, at) = (Ending::Cancelled, Time(700_000));
         survey.base.header.phase = Phase::Ended { ending, at };
