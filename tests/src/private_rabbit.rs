@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use lapin::{Connection, ConnectionProperties};
@@ -32,6 +33,8 @@ pub struct PrivateRabbit {
     dist_port: u16,
     scripts: PathBuf,
     folder: TempDir,
+    /// The script that was started last: it runs as long as its node.
+    started: Mutex<Option<Child>>,
     /// Lives on a pipe to this process, and ends the node when the pipe breaks.
     watcher: Child,
 }
@@ -64,6 +67,7 @@ impl PrivateRabbit {
             port,
             dist_port,
             scripts: scripts(),
+            started: Mutex::default(),
             watcher: watch(path),
             folder,
         }
@@ -117,14 +121,17 @@ impl PrivateRabbit {
         .await;
     }
 
-    /// Starts the machine, also after a kill, and does not wait.
+    /// Starts the machine, also after a kill, and does not wait. One that runs already goes on: a
+    /// second one of its name would end and take the file with its process id away.
     pub fn launch(&self) {
+        let mut started = self.started.lock().unwrap();
+        if started.as_mut().is_some_and(|script| script.try_wait().unwrap().is_none()) {
+            return;
+        }
         let output = std::fs::File::create(self.folder.path().join("output")).unwrap();
         let mut command = self.command("rabbitmq-server");
         command.stdout(output.try_clone().unwrap()).stderr(output);
-        let mut script = command.spawn().expect("rabbitmq-server is started");
-        // Waited for, so that a killed node does not stay in the process table.
-        std::thread::spawn(move || script.wait());
+        *started = Some(command.spawn().expect("rabbitmq-server is started"));
     }
 
     /// Runs `rabbitmqctl`, expects success, gives what it printed.
@@ -169,11 +176,16 @@ impl PrivateRabbit {
         assert!(self.control(&["eval", &hang]).await.contains("ok"));
     }
 
-    /// Sends a signal to the Erlang machine.
+    /// Sends a signal to the Erlang machine; one that is killed has ended then.
     pub fn signal(&self, signal: &str) {
         let pid = std::fs::read_to_string(self.folder.path().join("pid")).unwrap();
         let status = Command::new("kill").arg(signal).arg(pid.trim()).status().unwrap();
         assert!(status.success(), "kill {signal} {pid}");
+        if signal == "-9"
+            && let Some(mut script) = self.started.lock().unwrap().take()
+        {
+            script.wait().unwrap();
+        }
     }
 
     /// Gives the id of the Erlang machine's process.
