@@ -87,8 +87,8 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    /// Makes what is to be stored. On `Err`, the view is as before the batch. Apart from deciding, so
-    /// that a lane does each for many batches in a row: the code of both does not fit into a
+    /// Makes what is to be stored. On `Err`, the view is as before the batch. Apart from deciding,
+    /// so that a lane does each for many batches in a row: the code of both does not fit into a
     /// processor's first cache.
     pub fn stage(&mut self, view: &mut View, id: CommitId) -> Result<(), Halt> {
         match stage(view, &mut self.events, id, &self.returns) {
