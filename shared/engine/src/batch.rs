@@ -82,7 +82,7 @@ pub(crate) struct Decided {
     events: Vec<Event>,
     /// Where the view stood before.
     start: Savepoint,
-    /// The store's time by which it was decided.
+    /// The store's time: by which it was decided, then that of its commit.
     pub now: Time,
 }
 
