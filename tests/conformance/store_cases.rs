@@ -116,6 +116,14 @@ pub async fn events_with_a_gap_or_an_overlap_are_refused(store: &dyn Store) {
         assert!(!applied(store, &wrong).await, "{first}");
     }
     assert_eq!(text(store, &scope, "a").await, None);
+    for (first, events) in [(0, 1), (3, 1), (3, 490)] {
+        // Its guard holds, so that a store may append before it counts.
+        let wrong = commit(&scope).guard("a", None).put("a", "1").add("i", "m");
+        assert!(!applied(store, &wrong.events(first, &vec!["w"; events])).await, "{first}");
+    }
+    assert_eq!(text(store, &scope, "a").await, None);
+    assert_eq!(store.counts(&[(scope.home(), "i".to_owned())]).await.unwrap(), [0]);
+    assert_eq!(bodies(store, &scope, 0, 10).await, ["x", "y"], "nothing is left of them");
     assert!(applied(store, &commit(&scope).events(2, &["z"])).await);
     assert!(applied(store, &commit(&scope).put("a", "1")).await, "no events, no number");
 }

@@ -13,8 +13,8 @@
 -- Gives {time, {applied, records...}, ...}; an absent record is nil.
 --
 -- Within a commit, what can fail for a key of the wrong type comes first, so that nothing is
--- written by halves: records, then (checked by then) events. A script's writes reach the
--- append-only file and replicas as one transaction.
+-- written by halves: events where the guards have read the records, else records after the log's
+-- length was read. A script's writes reach the append-only file and replicas as one transaction.
 
 local ID = 16
 -- The most arguments given to one command; a multiple of two.
@@ -26,14 +26,13 @@ local ARGV, KEYS = ARGV, KEYS
 
 local key, arg = 2, 3
 
+-- Gives what the last command said.
 local function chunked(command, name, from, to)
   while to - from >= CHUNK do
     call(command, name, pick(ARGV, from, from + CHUNK - 1))
     from = from + CHUNK
   end
-  if from <= to then
-    call(command, name, pick(ARGV, from, to))
-  end
+  return from <= to and call(command, name, pick(ARGV, from, to))
 end
 
 -- Says whether a commit stands already: its id is where the commit would put it.
@@ -49,7 +48,8 @@ end
 
 -- Applies the next commit if all its guards hold and its events follow the last one without a
 -- gap. An earlier call of this same commit is told by its id; that look is spared where what was
--- just read says that it does not stand yet. No table is made for the parts of a commit: that
+-- just read says that it does not stand yet, and so is the one at the log's length: what appends
+-- the events tells it, and a gap takes them back. No table is made for the parts of a commit: that
 -- would cost more than the commands do.
 local function apply()
   local id = ARGV[arg]
@@ -76,10 +76,19 @@ local function apply()
       end
     end
   end
-  if events > 0 then
-    local first, length = tonumber(ARGV[event]), call('LLEN', log)
-    holds = holds and length == first
-    fresh = length <= first
+  local appended = events == 0
+  if not appended then
+    local first = tonumber(ARGV[event])
+    if holds and fresh then
+      appended = chunked('RPUSH', log, event + 1, event + events) == first + events
+      if not appended then
+        call('LTRIM', log, 0, -1 - events)
+        holds, fresh = false, call('LLEN', log) <= first
+      end
+    else
+      local length = call('LLEN', log)
+      holds, fresh = holds and length == first, length <= first
+    end
   end
 
   local standing = not fresh and stands(id, records, put, puts, log, event, events)
@@ -87,7 +96,7 @@ local function apply()
   if writing then
     chunked('HSET', records, put, put + 2 * puts - 1)
     chunked('HDEL', records, remove, remove + removes - 1)
-    if events > 0 then
+    if not appended then
       chunked('RPUSH', log, event + 1, event + events)
     end
   end
