@@ -89,7 +89,7 @@ impl RabbitBroker {
             taken.push(message);
         }
         let shown = taken.iter().map(show).collect();
-        hand_back(taken).await;
+        hand_back(&channel, taken).await;
         Ok(shown)
     }
 
@@ -99,7 +99,7 @@ impl RabbitBroker {
         let channel = self.rejected_channel().await?;
         let first = self.rejected_next(&channel).await?;
         let count = first.as_ref().map_or(0, |message| u64::from(message.message_count) + 1);
-        hand_back(Vec::from_iter(first)).await;
+        hand_back(&channel, Vec::from_iter(first)).await;
         Ok(count)
     }
 
@@ -145,7 +145,7 @@ impl RabbitBroker {
                 break;
             }
         }
-        hand_back(passed_over).await;
+        hand_back(&channel, passed_over).await;
         outcome.map(|()| done)
     }
 
@@ -231,13 +231,15 @@ impl RabbitBroker {
 }
 
 /// Hands messages back, oldest first: a quorum queue gives what was handed back before what is
-/// new, in the order in which it came back.
-async fn hand_back(messages: Vec<BasicGetMessage>) {
+/// new, in the order in which it came back. The answer to the channel's end says that the broker
+/// has taken them: what another channel asks for next finds them.
+async fn hand_back(channel: &Channel, messages: Vec<BasicGetMessage>) {
     for message in messages {
         let back = message.acker.nack(BasicNackOptions { multiple: false, requeue: true });
         // If this does not reach the broker, the end of the channel hands the message back.
         let _ = timeout(CALL_BOUND, back).await;
     }
+    let _ = timeout(CALL_BOUND, channel.close(200, "looked".into())).await; // it ends either way
 }
 
 async fn acknowledge(message: &BasicGetMessage) -> Result<(), BrokerError> {
