@@ -120,7 +120,6 @@ async fn a_step_costs_the_same_in_a_task_of_twelve_and_of_five_thousand() {
         ("hdel", 10),
         ("hmget", 20),
         ("hset", 20),
-        ("llen", 10),
         ("rpush", 10),
         ("time", 20),
         ("zadd", 10),
