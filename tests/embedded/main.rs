@@ -6,4 +6,5 @@ mod births;
 mod effects;
 mod failures;
 mod flow;
+mod sizes;
 mod stops;

@@ -68,11 +68,13 @@ impl Staged {
 }
 
 /// Stages the changes of a view. `events` are those that brought them about, in order, and get
-/// their numbers in the log; `returns` names records that the next command will want. Gives `None`
-/// if nothing changed.
+/// their numbers in the log; `relied` names what their commands rely on besides, as
+/// [`relied_on`](crate::decide::relied_on) says; `returns` names records that the next command
+/// will want. Gives `None` if nothing changed.
 pub fn stage(
     view: &mut View,
     events: &mut [Event],
+    relied: &[Key],
     id: CommitId,
     returns: &[Key],
 ) -> Result<Option<Staged>, Halt> {
@@ -80,7 +82,7 @@ pub fn stage(
         return Ok(None);
     }
     let logged = events.iter().any(|event| event.change.is_logged());
-    let guards = guards(view, events, logged);
+    let guards = guards(view, events, relied, logged);
     let (first_event, encoded) = if logged { append(view, events, id)? } else { (0, Vec::new()) };
     view.drop_idle_changes();
     let changes: Vec<Changed<'_>> = view.changes().collect();
@@ -104,8 +106,8 @@ type Changed<'v> = (&'v Key, Option<&'v Record>, Option<&'v Record>);
 /// A logged commit guards the header alone. What is not logged guards the records it relied
 /// on. Taking a claim away guards the claim, which its worker may be renewing; so does taking
 /// away a step that nobody had claimed, which a worker may be claiming.
-fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
-    let mut keys = Vec::new();
+fn guards(view: &View, events: &[Event], relied: &[Key], logged: bool) -> Vec<Guard> {
+    let mut keys = relied.to_vec();
     if logged {
         keys.push(Key::Header);
     }
@@ -139,10 +141,6 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
                 let claims = steps.iter().map(|(step, _)| Key::Claim(step.clone()));
                 keys.extend(claims.filter(|claim| view.knows(claim)));
             }
-            // Who runs what is part of the plan that it was asked for by.
-            Change::StopRequested { plan_sha256: Some(_), .. }
-            | Change::StopStrengthened { plan_sha256: Some(_), .. }
-            | Change::EpochRaised { .. } => keys.extend(live_claims(view)),
             Change::StepReady { .. }
             | Change::TaskStarted { .. }
             | Change::RootsOpened { .. }
@@ -163,8 +161,9 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
             | Change::HoldAnswered { .. }
             | Change::HandedOver { .. }
             | Change::DeadlinePassed
-            | Change::StopRequested { plan_sha256: None, .. }
-            | Change::StopStrengthened { plan_sha256: None, .. }
+            | Change::StopRequested { .. }
+            | Change::StopStrengthened { .. }
+            | Change::EpochRaised { .. }
             | Change::UndoAllowed { .. }
             | Change::UndoAdded { .. }
             | Change::TaskFailing { .. }
@@ -176,15 +175,6 @@ fn guards(view: &View, events: &[Event], logged: bool) -> Vec<Guard> {
     keys.sort();
     keys.dedup();
     keys.iter().map(|key| Guard { field: key.field(), version: view.version(key) }).collect()
-}
-
-/// Names the claims that may have come to stand without the header moving, as far as the view
-/// knows them: an epoch ends only when no attempt of it runs.
-fn live_claims(view: &View) -> impl Iterator<Item = Key> {
-    view.known().filter(|key| match key {
-        Key::Claim(step) => !view.step(step).is_ok_and(|state| state.is_settled()),
-        _ => false,
-    })
 }
 
 /// Advances the log's envelope over the events that are logged, numbers and encodes them.

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use standfast_domain::commit::CommitId;
-use standfast_domain::decide::{Command, Decision, Given, decide, hint, written_at_birth};
+use standfast_domain::decide::{
+    Command, Decision, Given, decide, hint, relied_on, written_at_birth,
+};
 use standfast_domain::event::{Change, Event};
 use standfast_domain::evolve::{event_time, evolve};
 use standfast_domain::ids::{HandlerName, Principal, Queue, StepId, WorkerId};
@@ -19,11 +21,13 @@ use standfast_domain::view::{Savepoint, Todo, View};
 
 pub(crate) use self::ahead::{claim_wants, given_by_needs};
 use self::ahead::{foreseen, returns};
+use crate::ports::BATCH_MAX;
 use crate::resolve;
 
-/// Records that one batch may change before what follows waits for the next: within the
-/// store's own limit, with room for the last command.
-const CHANGES_SOFT_MAX: usize = 250;
+/// Records that one batch may change before what follows waits for the next: with room for the
+/// last command, and mostly within what a commit may hold. Where it is not, since guards and index
+/// entries count too, the batch is decided anew with half the room.
+pub(crate) const ROOM: usize = 250;
 
 /// One command of a batch.
 pub(crate) struct Asked<'a> {
@@ -74,6 +78,8 @@ pub(crate) struct Decided {
     pub staged: Option<Staged>,
     /// The records that the commit is to give back, in order.
     pub returns: Vec<Key>,
+    /// Records that commands relied on and that may change without the header.
+    relied: Vec<Key>,
     /// What follows and had no room.
     pub left: Vec<Todo>,
     /// True if a hold of the whole task ended: steps that were ready meanwhile may start.
@@ -91,7 +97,7 @@ impl Decided {
     /// so that a lane does each for many batches in a row: the code of both does not fit into a
     /// processor's first cache.
     pub fn stage(&mut self, view: &mut View, id: CommitId) -> Result<(), Halt> {
-        match stage(view, &mut self.events, id, &self.returns) {
+        match stage(view, &mut self.events, &self.relied, id, &self.returns) {
             Ok(staged) => {
                 self.staged = staged;
                 Ok(())
@@ -102,6 +108,21 @@ impl Decided {
             }
         }
     }
+
+    /// Says what of the staged commit is more than a store takes, if anything is. The view is
+    /// then as before the batch.
+    pub fn excess(&self, view: &mut View) -> Option<String> {
+        let commit = &self.staged.as_ref()?.commit;
+        let parts = [
+            ("guards", commit.guards.len()),
+            ("records", commit.writes.len()),
+            ("events", commit.events.len()),
+            ("index changes", commit.indexes.len()),
+        ];
+        let (name, number) = parts.into_iter().find(|(_, number)| *number > BATCH_MAX)?;
+        undo(view, self.start);
+        Some(format!("{number} {name} in one commit, at most {BATCH_MAX} are taken"))
+    }
 }
 
 fn undo(view: &mut View, start: Savepoint) {
@@ -110,19 +131,21 @@ fn undo(view: &mut View, start: Savepoint) {
 }
 
 /// Decides a batch, and what an earlier commit had no room for. On `Err`, the view is as
-/// before and these records must be loaded.
+/// before and these records must be loaded. With a room of one record only the first command is
+/// decided, or the first thing left.
 pub(crate) fn decide_batch(
     view: &mut View,
     batch: &[Asked<'_>],
     left: &[Todo],
     now: Time,
+    room: usize,
 ) -> Result<Box<Decided>, Vec<Key>> {
     let missing = first_needs(view, batch);
     if !missing.is_empty() {
         return Err(missing);
     }
     let start = view.savepoint();
-    match run(view, batch, left, now, start) {
+    match run(view, batch, left, (now, room), start) {
         Ok(decided) => Ok(decided),
         Err(Halt::Need(keys)) => {
             undo(view, start);
@@ -138,6 +161,7 @@ pub(crate) fn decide_batch(
                 stayed: BTreeMap::new(),
                 staged: None,
                 returns: Vec::new(),
+                relied: Vec::new(),
                 left: Vec::new(),
                 released: false,
                 events: Vec::new(),
@@ -165,14 +189,15 @@ fn run(
     view: &mut View,
     batch: &[Asked<'_>],
     left: &[Todo],
-    now: Time,
+    (now, room): (Time, usize),
     start: Savepoint,
 ) -> Result<Box<Decided>, Halt> {
     let mut events = Vec::new();
+    let mut ended = Vec::with_capacity(batch.len());
     let mut results = Vec::with_capacity(batch.len());
     let mut acted = Vec::with_capacity(batch.len());
     for asked in batch {
-        if view.changes_len() >= CHANGES_SOFT_MAX {
+        if view.changes_len() >= room {
             break; // the rest is decided after this commit
         }
         let savepoint = view.savepoint();
@@ -183,6 +208,7 @@ fn run(
         match done {
             Ok(()) => {
                 acted.push(events.len() > before);
+                ended.push(events[before..].iter().any(ends_attempt));
                 results.push(Ok(()));
             }
             Err(Halt::Refuse(refusal)) => {
@@ -190,17 +216,21 @@ fn run(
                 events.truncate(before);
                 view.todo = todo;
                 acted.push(false);
+                ended.push(false);
                 results.push(Err(refusal));
             }
             Err(need @ Halt::Need(_)) => return Err(need),
         }
     }
     view.todo.extend(left.iter().cloned());
-    let left = follow_up(view, now, &mut events)?;
-    let done = acted.iter().zip(batch).enumerate().filter(|(_, (acted, _))| **acted);
-    let stays = done.filter_map(|(place, (_, asked))| Some((place, asked.stay?)));
+    let left = follow_up(view, (now, room), &mut events)?;
+    // Whose result came too late has nothing to stay with.
+    let ended = ended.iter().zip(batch).enumerate().filter(|(_, (ended, _))| **ended);
+    let stays = ended.filter_map(|(place, (_, asked))| Some((place, asked.stay?)));
     let stayed = stay(view, stays, now, &mut events)?;
     let returns = returns(view, &events);
+    let acting = acted.iter().zip(batch).filter(|(acted, _)| **acted);
+    let relied = acting.flat_map(|(_, asked)| relied_on(asked.command)).collect();
     let released = |event: &Event| matches!(event.change, Change::TaskReleased { .. });
     let released = events.iter().any(released);
     Ok(Box::new(Decided {
@@ -209,6 +239,7 @@ fn run(
         stayed,
         staged: None,
         returns,
+        relied,
         left,
         released,
         events,
@@ -258,12 +289,16 @@ fn act(
 }
 
 /// Carries out what the batch has made necessary, as far as one commit has room.
-fn follow_up(view: &mut View, now: Time, events: &mut Vec<Event>) -> Result<Vec<Todo>, Halt> {
+fn follow_up(
+    view: &mut View,
+    (now, room): (Time, usize),
+    events: &mut Vec<Event>,
+) -> Result<Vec<Todo>, Halt> {
     let mut left = Vec::new();
     let system = Principal::system();
     while let Some(todo) = view.todo.pop_front() {
-        let room = view.changes_len() < CHANGES_SOFT_MAX;
-        let command = match (&todo, room) {
+        let fits = view.changes_len() < room;
+        let command = match (&todo, fits) {
             (Todo::Advance, _) if matches!(view.header()?.phase, Phase::Closing { .. }) => None,
             (_, false) => None,
             (todo, true) => Some(command_for(view, todo, now)?),
@@ -275,6 +310,10 @@ fn follow_up(view: &mut View, now: Time, events: &mut Vec<Event>) -> Result<Vec<
         }
     }
     Ok(left)
+}
+
+fn ends_attempt(event: &Event) -> bool {
+    matches!(event.change, Change::StepSucceeded { .. } | Change::AttemptFailed { .. })
 }
 
 /// Claims steps that the batch has released for workers who stay; a step that may not start, or
@@ -340,7 +379,9 @@ mod tests {
     use serde_json::json;
     use standfast_domain::decide::Resolution;
     use standfast_domain::ids::TaskId;
-    use standfast_domain::record::{EffectClass, Record, StepState};
+    use standfast_domain::outcome::{Outcome, Success};
+    use standfast_domain::record::{EffectClass, Payload, Record, StepState};
+    use standfast_domain::view::Attempt;
 
     use super::*;
     use crate::submission::{Handlers, Submitted, prepare};
@@ -357,16 +398,80 @@ mod tests {
         }
     }
 
+    /// The view of a task that was just submitted.
+    fn born(body: serde_json::Value) -> View {
+        let by = Principal::local();
+        let submitted = Submitted { body, plan_dir: None, by, key: None, traceparent: None };
+        let submission = prepare(submitted, Span::from_secs(60), &AnyHandler, &BTreeSet::new());
+        let mut view = View::unborn(TaskId::random([1; 16]));
+        let submit = Command::Submit(Box::new(submission.expect("a right plan")));
+        decided(&mut view, &submit, 1);
+        view.committed(CommitId(1));
+        view
+    }
+
     fn decided(view: &mut View, command: &Command, id: u64) -> Box<Decided> {
         let actor = Principal::local();
         let asked = [Asked { command, actor: &actor, wants: &[], stay: None }];
-        match decide_batch(view, &asked, &[], Time(1_000)) {
+        match decide_batch(view, &asked, &[], Time(1_000), ROOM) {
             Ok(mut decided) => {
                 decided.stage(view, CommitId(id)).expect("what was decided is known");
                 decided
             }
             Err(keys) => panic!("the view knows all, yet these are missing: {keys:?}"),
         }
+    }
+
+    fn attempt(step: &str, worker: &WorkerId) -> Attempt {
+        let step = StepId::new(step).expect("a name");
+        Attempt { step, attempt: 1, epoch: 1, worker: worker.clone() }
+    }
+
+    fn succeeded(at: Attempt) -> Command {
+        let outcome = Box::new(Outcome::Succeeded(Success {
+            output: Payload::Inline(json!(null)),
+            artifacts: Vec::new(),
+            checkpoint: None,
+            then: Vec::new(),
+        }));
+        Command::CompleteAttempt { at, outcome, added: Vec::new(), cost_usd_micros: 0 }
+    }
+
+    #[test]
+    fn whose_result_came_too_late_is_given_nothing_to_stay_with() {
+        let step = |id: &str, needs: &[&str]| json!({"id": id, "uses": "exec", "needs": needs});
+        let steps = [step("late", &[]), step("good", &[]), step("next", &["good"])];
+        let mut view = born(json!({"kind": "test", "steps": steps}));
+        let worker = WorkerId::new("w").expect("a name");
+        let stay = Stay {
+            queue: Queue::new("default").expect("a name"),
+            worker: worker.clone(),
+            principal: Principal::local(),
+            length: Span::from_secs(30),
+            handlers: Arc::new([HandlerName::new("exec").expect("a name")].into()),
+        };
+        let claims = ["late", "good"].map(|id| stay.claim(StepId::new(id).expect("a name"), 1));
+        for (id, command) in (2..).zip(&claims) {
+            assert_eq!(decided(&mut view, command, id).acted, [true]);
+            view.committed(CommitId(id));
+        }
+        let epoch = view.gate().expect("it is known").epoch;
+        let at = |step| Attempt { epoch, ..attempt(step, &worker) };
+        let step = StepId::new("late").expect("a name");
+        decided(&mut view, &Command::StopAttempt { step, attempt: 1, reason: None }, 4);
+        view.committed(CommitId(4));
+        let (late, good) = (succeeded(at("late")), succeeded(at("good")));
+        let actor = Principal::local();
+        let asked = [&late, &good].map(|command| Asked {
+            command,
+            actor: &actor,
+            wants: &[],
+            stay: Some(&stay),
+        });
+        let decided = decide_batch(&mut view, &asked, &[], Time(1_000), ROOM);
+        let Ok(decided) = decided else { panic!("a view of a birth knows all") };
+        assert_eq!(decided.acted, [true, true], "that it came too late is recorded");
+        assert_eq!(decided.stayed.into_keys().collect::<Vec<_>>(), [1]);
     }
 
     #[test]
@@ -376,14 +481,7 @@ mod tests {
             "input": {"n": 7},
             "steps": [{"id": "a", "uses": "exec", "with": {"n": "${{ input.n }}"}}],
         });
-        let by = Principal::local();
-        let submitted = Submitted { body, plan_dir: None, by, key: None, traceparent: None };
-        let submission = prepare(submitted, Span::from_secs(60), &AnyHandler, &BTreeSet::new());
-        let mut view = View::new(TaskId::random([1; 16]));
-        view.load(Key::Header, None, None);
-        let submit = Command::Submit(Box::new(submission.expect("a right plan")));
-        decided(&mut view, &submit, 1);
-        view.committed(CommitId(1));
+        let mut view = born(body);
         let step = StepId::new("a").expect("a name");
         let (resolution, state) = (Key::Resolution(step.clone(), 2), Key::Step(step.clone()));
         let again = StepState { round: 2, ..StepState::pending(0) };

@@ -15,10 +15,14 @@
 //! shrinks after some commits without one, so that most commits succeed however many processes
 //! change one task.
 
+mod answers;
+
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use standfast_domain::commit::{Scope, StoredRecord};
 use standfast_domain::decide::Command;
 use standfast_domain::ids::{Principal, StepId, TaskId};
@@ -29,8 +33,9 @@ use standfast_domain::time::Time;
 use standfast_domain::view::{Todo, View};
 use tokio::sync::{mpsc, oneshot};
 
+use self::answers::{fail, narrowed, reply};
 use crate::EngineError;
-use crate::batch::{Asked, Decided, Stay, claim_wants, decide_batch, given_by_needs};
+use crate::batch::{Asked, Decided, ROOM, Stay, decide_batch};
 use crate::core::Core;
 use crate::crash;
 use crate::outbox;
@@ -90,10 +95,25 @@ pub(crate) enum Input {
 
 pub(crate) fn start(core: Arc<Core>) -> mpsc::UnboundedSender<Input> {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let unpark = sender.downgrade();
-    let (views, parked) = (HashMap::new(), HashMap::new());
-    tokio::spawn(Lane { core, views, records: 0, parked, unpark, age: 0 }.run(receiver));
+    tokio::spawn(keep_running(core, sender.downgrade(), receiver));
     sender
+}
+
+/// A fault of ours in the commands of one task must not leave all others of its lane without one.
+async fn keep_running(
+    core: Arc<Core>,
+    unpark: mpsc::WeakUnboundedSender<Input>,
+    mut receiver: mpsc::UnboundedReceiver<Input>,
+) {
+    loop {
+        let (core, unpark) = (core.clone(), unpark.clone());
+        let (views, parked) = (HashMap::new(), HashMap::new());
+        let lane = Lane { core, views, records: 0, parked, unpark, age: 0 };
+        match AssertUnwindSafe(lane.run(&mut receiver)).catch_unwind().await {
+            Ok(()) => break,
+            Err(_) => tracing::error!("a lane broke off and begins anew; please report this"),
+        }
+    }
 }
 
 /// How contended a task is.
@@ -145,10 +165,12 @@ struct Batch {
     heat: Heat,
     refusals: u32,
     loads: u32,
+    /// Records that its next commit may change.
+    room: usize,
 }
 
 impl Lane {
-    async fn run(mut self, mut receiver: mpsc::UnboundedReceiver<Input>) {
+    async fn run(mut self, receiver: &mut mpsc::UnboundedReceiver<Input>) {
         let mut waiting = Vec::new();
         while receiver.recv_many(&mut waiting, ROUND_MAX).await > 0 {
             self.round(std::mem::take(&mut waiting)).await;
@@ -210,7 +232,7 @@ impl Lane {
         let fresh = cached.is_none();
         let view = cached.map_or_else(|| Box::new(View::new(task.clone())), |cached| cached.view);
         let (requests, left) = (Vec::new(), Vec::new());
-        Batch { task, view, requests, left, fresh, heat, refusals: 0, loads: 0 }
+        Batch { task, view, requests, left, fresh, heat, refusals: 0, loads: 0, room: ROOM }
     }
 
     /// Lets the commands of a contended task gather for a while.
@@ -242,9 +264,11 @@ impl Lane {
                 }
             }
             for (mut batch, mut decided) in decided {
-                match decided.stage(&mut batch.view, self.core.commit_id()) {
-                    Ok(()) if decided.staged.is_some() => ready.push((batch, decided)),
-                    Ok(()) => self.answer(&mut batch, decided),
+                let staged = decided.stage(&mut batch.view, self.core.commit_id());
+                match staged.map(|()| decided.excess(&mut batch.view)) {
+                    Ok(Some(excess)) => missing.extend(narrowed(batch, excess)),
+                    Ok(None) if decided.staged.is_some() => ready.push((batch, decided)),
+                    Ok(None) => self.answer(&mut batch, decided),
                     Err(Halt::Need(keys)) => missing.push((batch, keys)),
                     Err(Halt::Refuse(_)) if !batch.fresh => {
                         batch.view.refused();
@@ -271,7 +295,7 @@ impl Lane {
                 stay: request.stay.as_ref(),
             })
             .collect();
-        let decided = decide_batch(&mut batch.view, &asked, &batch.left, now)?;
+        let decided = decide_batch(&mut batch.view, &asked, &batch.left, now, batch.room)?;
         let doubtful = decided.acted.iter().any(|acted| !acted);
         if doubtful && !batch.fresh {
             // A refusal, or finding that all is done already, counts only on fresh records.
@@ -296,6 +320,9 @@ impl Lane {
                 wanted.push((batches.len(), keys));
             }
             batches.push(batch);
+        }
+        if wanted.is_empty() {
+            return batches;
         }
         let loads: Vec<Load> = wanted
             .iter()
@@ -528,49 +555,6 @@ fn take_in(view: &mut View, keys: Vec<Key>, records: Vec<Option<StoredRecord>>) 
         let record = stored.map(|record| Record::decode(&key, &record.bytes)).transpose();
         if let Ok(record) = record {
             view.load(key, record, version);
-        }
-    }
-}
-
-/// Answers the commands of a batch that were decided; those that had no room stay.
-fn reply(batch: &mut Batch, decided: Box<Decided>) {
-    let now = decided.now;
-    let count = decided.results.len();
-    let results = decided.results.into_iter().zip(decided.acted).enumerate();
-    for (request, (place, (result, acted))) in batch.requests.drain(..count).zip(results) {
-        let Request { command, wants, reply: Some(reply), .. } = request else { continue };
-        let claim = decided.stayed.get(&place);
-        let view = &batch.view;
-        let answer = match result {
-            Ok(()) => {
-                let stayed = claim.and_then(claimed_step);
-                let own = wants.into_iter().chain(given_by_needs(view, &command));
-                let records = match (claim, &stayed) {
-                    (Some(claim), Some(step)) => {
-                        let next = claim_wants(step).into_iter();
-                        view.part(own.chain(next).chain(given_by_needs(view, claim)))
-                    }
-                    _ => view.part(own),
-                };
-                Ok(Done { now, acted, records, stayed })
-            }
-            Err(refusal) => Err(EngineError::Refused(refusal)),
-        };
-        let _ = reply.send(answer); // whoever asked may have gone
-    }
-}
-
-fn claimed_step(command: &Command) -> Option<StepId> {
-    match command {
-        Command::ClaimStep { step, .. } => Some(step.clone()),
-        _ => None,
-    }
-}
-
-fn fail(batch: Batch, error: &EngineError) {
-    for request in batch.requests {
-        if let Some(reply) = request.reply {
-            let _ = reply.send(Err(error.clone())); // whoever asked may have gone
         }
     }
 }

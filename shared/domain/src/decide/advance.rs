@@ -6,6 +6,7 @@ use crate::event::Change;
 use crate::ids::StepId;
 use crate::record::{Ending, Key, Phase};
 use crate::refusal::Halt;
+use crate::stop_plan::CLAIMS_COVERED_MAX;
 use crate::view::View;
 
 pub(super) fn decide(view: &View, claimed: &[StepId], given: &Given) -> Result<Decision, Halt> {
@@ -21,7 +22,12 @@ pub(super) fn decide(view: &View, claimed: &[StepId], given: &Given) -> Result<D
     }
 }
 
+/// Ends the epoch if none of the attempts that were running still is. More of them than a commit
+/// can guard wait for the next look: those that have ended are not named again.
 fn close(view: &View, claimed: &[StepId], ending: Ending, given: &Given) -> Result<Decision, Halt> {
+    if claimed.len() > CLAIMS_COVERED_MAX {
+        return Ok(Decision::nothing());
+    }
     view.need(claimed.iter().map(|step| Key::Claim(step.clone())))?;
     for step in claimed {
         if view.claim(step)?.is_some() {

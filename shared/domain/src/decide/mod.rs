@@ -247,6 +247,19 @@ impl From<Vec<Change>> for Decision {
     }
 }
 
+/// Names the records that a command relies on if it changes something, and that may change
+/// without the header: who runs what. A stop by a plan and the end of an epoch look at the claims
+/// they were told of; no others can come to stand once the gate is closed.
+pub fn relied_on(command: &Command) -> Vec<Key> {
+    match command {
+        Command::Advance { claimed } => claimed.iter().cloned().map(Key::Claim).collect(),
+        Command::StopAsPlanned { basis, .. } => {
+            basis.claims.iter().map(|(step, _)| Key::Claim(step.clone())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Records that [`hint`] names for most commands.
 const HINTED_USUALLY: usize = 6;
 

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use standfast_domain::decide::{Command, Decision, Given, Resolution, decide, hint, to_resolve};
+use standfast_domain::decide::{
+    Command, Decision, Given, Resolution, decide, hint, relied_on, to_resolve,
+};
 use standfast_domain::event::Event;
 use standfast_domain::evolve::{event_time, evolve, header_todo};
 use standfast_domain::ids::{Principal, StepId};
@@ -120,7 +122,8 @@ impl Setting {
                 act(state, view, &command, &mut events)?;
             }
         }
-        let staged = stage(view, &mut events, state.next_commit(), &[])?;
+        let relied = if said == Ok(true) { relied_on(command) } else { Vec::new() };
+        let staged = stage(view, &mut events, &relied, state.next_commit(), &[])?;
         Ok(Decided { said, staged, events })
     }
 

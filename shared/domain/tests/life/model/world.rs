@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 use standfast_domain::commit::{CommitId, IndexChange};
-use standfast_domain::decide::to_resolve;
-use standfast_domain::decide::{Command, Decision, Given, Resolution, Submission, decide, hint};
+use standfast_domain::decide::{
+    Command, Decision, Given, Resolution, Submission, decide, hint, relied_on, to_resolve,
+};
 use standfast_domain::event::Event;
 use standfast_domain::evolve::{event_time, evolve, header_todo};
 use standfast_domain::ids::{Principal, StepId, TaskId};
@@ -190,7 +191,9 @@ impl World {
                 self.act(view, &command, &mut events)?;
             }
         }
-        let staged = stage(view, &mut events, id, &[])?;
+        let acted = batch.iter().zip(&said).filter(|(_, said)| **said == Ok(true));
+        let relied: Vec<Key> = acted.flat_map(|(command, _)| relied_on(command)).collect();
+        let staged = stage(view, &mut events, &relied, id, &[])?;
         Ok(Decided { said, staged, events })
     }
 
