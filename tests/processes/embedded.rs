@@ -136,7 +136,8 @@ async fn ctrl_c_on_run_is_130_and_resume_completes() {
     let gate = directory.join("gate").display().to_string();
     let started = directory.join("started");
     let script = format!("touch {}; until test -e {gate}; do sleep 0.05; done", started.display());
-    write(directory, "plan.json", plan(&["sh", "-c", &script], json!({})));
+    let again = json!({ "retry": { "max_attempts": 2 } });
+    write(directory, "plan.json", plan(&["sh", "-c", &script], again));
     let mut command = binary::command(directory);
     command.args(["run", "plan.json"]);
     let mut running = Running::start(command, &directory.join("log"));
@@ -201,4 +202,58 @@ async fn an_uncertain_effect_ends_a_run_and_its_answer_lets_it_complete() {
     assert!(text.contains("main · irreversible · 120.00 EUR to bob · attempt 1"), "{text}");
     let sent = std::fs::read_to_string(directory.join("ledger")).unwrap();
     assert_eq!(sent.lines().count(), 1, "it is sent once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_alone_when_the_process_that_worked_for_it_has_died() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path();
+    let mut dev = dev(directory).await;
+    let script = format!("until [ -e {} ]; do sleep 0.1; done", directory.join("go").display());
+    let again = json!({ "retry": { "max_attempts": 2 } });
+    write(directory, "plan.json", plan(&["sh", "-c", &script], again));
+    let mut command = binary::command(directory);
+    command.args(["run", "plan.json"]);
+    let mut run = Running::start(command, &directory.join("run.log"));
+    let said = || std::fs::read_to_string(directory.join("run.log")).unwrap_or_default();
+    wait::until("the run to follow the other process", async || {
+        said().contains("elsewhere:").then_some(())
+    })
+    .await;
+    dev.0.kill().unwrap();
+    dev.0.wait().unwrap();
+    std::fs::write(directory.join("go"), "").unwrap();
+    let status = wait::until("the run to end", async || run.0.try_wait().unwrap()).await;
+    let text = said();
+    assert!(text.contains("has ended; this one goes on"), "{text}");
+    assert!(status.code() == Some(0) && text.contains("completed in"), "{status}: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_ends_where_only_a_person_can_settle_a_failed_undo() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path();
+    let undo = json!({ "uses": "exec", "with": { "command": ["false"] },
+                       "retry": { "max_attempts": 1 } });
+    let mut plan = plan(&["true"], json!({ "effect": { "class": "idempotent" }, "undo": undo }));
+    plan["steps"].as_array_mut().unwrap().push(json!({
+        "id": "last", "uses": "exec", "needs": ["only"], "retry": { "max_attempts": 1 },
+        "with": { "command": ["false"] } }));
+    write(directory, "plan.json", plan);
+    run(directory, &["run", "plan.json"], 4);
+    let task = newest(directory);
+    run(directory, &["stop", &task, "--mode", "undo"], 0);
+    let text = run(directory, &["run", "--resume", &task], 4);
+    assert!(text.contains("undo_failed"), "{text}");
+    assert!(text.contains(&format!("standfast answer {task}/only~undo-1 skip")), "{text}");
+    run(directory, &["answer", &format!("{task}/only~undo-1"), "skip"], 0);
+    run(directory, &["run", "--resume", &task], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_a_folder_without_state_and_leaves_none_behind() {
+    let place = tempfile::tempdir().unwrap();
+    let text = run(place.path(), &["doctor"], 1);
+    assert!(text.contains("there is no state in ./.standfast"), "{text}");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
 }

@@ -38,14 +38,10 @@ impl Touched {
         let answers = [Answer::Happened, Answer::NotHappened];
         let about = hold::About { step: Some(&self.step), effect: named };
         let views = answers.map(|answer| hold::answer_view(base, about, reason, answer));
-        let for_the_record = |view: AnswerView| match self.over {
-            true => {
-                let effect = "for the record: nothing more is sent".to_owned();
-                AnswerView { effect, ..view }
-            }
-            false => view,
-        };
-        views.map(for_the_record).into()
+        match self.over {
+            true => views.map(hold::for_the_record).into(),
+            false => views.into(),
+        }
     }
 }
 

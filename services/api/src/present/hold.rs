@@ -83,6 +83,11 @@ pub(crate) fn answer_view(
     }
 }
 
+/// Says of an answer that nothing follows from it: its step will not run again.
+pub(crate) fn for_the_record(view: AnswerView) -> AnswerView {
+    AnswerView { effect: "for the record: nothing more is sent".to_owned(), ..view }
+}
+
 /// Writes the command that gives an answer.
 fn command(base: &Base, about: About<'_>, answer: Answer) -> String {
     let named = about.effect.map_or_else(String::new, |name| format!(" --effect {name}"));

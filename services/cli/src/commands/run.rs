@@ -17,6 +17,7 @@ use crate::plan_file::{self, InputArgs};
 use crate::progress::{self, Ended, Screen, Watch, follow, keep_artifacts};
 use crate::text;
 use crate::wiring::embedded::{self, Work};
+use crate::wiring::endpoint;
 use crate::wiring::signals::Interrupts;
 
 /// What may be typed.
@@ -74,33 +75,44 @@ pub async fn execute(args: RunArgs) -> Result<Exit, Failure> {
     };
     let mut interrupts = Interrupts::listen()?;
     let began = look::now().rfc3339();
-    let (endpoint, own) = embedded::work_or_join(&args.data, args.work).await?;
-    let connection = connect::to(&endpoint, args.acting_as.as_ref(), own)?;
     let run = Run { args: &args, look: Look::of_stdout() };
+    let mut connection = run.connection().await?;
     let task = match file {
         Some(file) => submit(&connection, file, None).await?.id,
         None => run.resumed(&connection.client, &began).await?,
     };
     let screen = Screen::of(&run.look, args.json);
-    let ended = tokio::select! {
-        ended = run.follow(&connection, &task, &screen) => Some(ended?),
-        () = interrupts.next() => None,
-    };
-    match ended {
-        Some(ended) => {
-            let shown = run.show(&connection, &ended).await;
-            connection.close().await;
-            shown.map(|()| ended.exit)
-        }
-        None => {
-            screen.finish();
-            look::note("ending: what runs is handed back; Ctrl-C again ends at once");
-            tokio::select! {
-                () = connection.close() => {}
-                () = interrupts.next() => {}
+    run.announce(&connection, &task, &screen).await?;
+    let mut fresh = args.resume.is_none();
+    loop {
+        let went = tokio::select! {
+            went = run.to_its_end(&connection, &task, &screen, fresh) => Some(went),
+            () = interrupts.next() => None,
+        };
+        match went {
+            Some(Err(_)) if connection.own.is_none() && run.is_left_alone().await => {
+                screen.finish();
+                let data = args.data.display();
+                look::note(&format!(
+                    "the process that worked on {data} has ended; this one goes on"
+                ));
+                connection = run.connection().await?;
+                fresh = false;
             }
-            look::note(&format!("go on with: {}", run.resume_command(&task)));
-            Ok(Exit::Interrupted)
+            Some(went) => {
+                connection.close().await;
+                return went;
+            }
+            None => {
+                screen.finish();
+                look::note("ending: what runs is handed back; Ctrl-C again ends at once");
+                tokio::select! {
+                    () = connection.close() => {}
+                    () = interrupts.next() => {}
+                }
+                look::note(&format!("go on with: {}", run.resume_command(&task)));
+                return Ok(Exit::Interrupted);
+            }
         }
     }
 }
@@ -136,12 +148,24 @@ impl Run<'_> {
         })
     }
 
-    async fn follow(
+    /// Works on the folder, or finds the process that does already.
+    async fn connection(&self) -> Result<Connection, Failure> {
+        let (endpoint, own) = embedded::work_or_join(&self.args.data, self.args.work).await?;
+        connect::to(&endpoint, self.args.acting_as.as_ref(), own)
+    }
+
+    /// True if no other process works on the folder any more.
+    async fn is_left_alone(&self) -> bool {
+        endpoint::answering(&self.args.data).await.is_none()
+    }
+
+    /// Says which task it is, and how to find it from elsewhere.
+    async fn announce(
         &self,
         connection: &Connection,
         task: &str,
         screen: &Screen,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<(), Failure> {
         let view = connection.client.get(task).await?;
         let state = text::plain(&self.args.data.display().to_string());
         let place = self.place();
@@ -149,14 +173,28 @@ impl Run<'_> {
         for line in progress::head(&view, &whereabouts, &self.look) {
             screen.settled(&line)?;
         }
+        Ok(())
+    }
+
+    /// Follows the task to its end, or to where only a person can move it, and says how it ended;
+    /// `fresh`: all that happens to it is news.
+    async fn to_its_end(
+        &self,
+        connection: &Connection,
+        task: &str,
+        screen: &Screen,
+        fresh: bool,
+    ) -> Result<Exit, Failure> {
         let watch = Watch {
             client: &connection.client,
             task,
-            fresh: self.args.resume.is_none(),
+            fresh,
             wait_for_people: self.args.wait_for_people,
             look: self.look,
         };
-        follow(&watch, screen).await
+        let ended = follow(&watch, screen).await?;
+        self.show(connection, &ended).await?;
+        Ok(ended.exit)
     }
 
     /// Keeps the artifacts as files and says how it ended.

@@ -205,8 +205,13 @@ impl<'a> Following<'a> {
         if added || changed.len() > SINGLE_READS_MAX {
             return self.reread().await;
         }
+        let mut steps = Vec::with_capacity(changed.len());
         for step in changed {
-            let step = self.watch.client.step(self.watch.task, &step).await?;
+            steps.push(self.watch.client.step(self.watch.task, &step).await?);
+        }
+        // What settled first stands first; times of this form sort as texts.
+        steps.sort_by(|one, other| one.ended_at.cmp(&other.ended_at));
+        for step in steps {
             self.take(None, step)?;
         }
         self.read_task().await

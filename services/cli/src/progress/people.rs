@@ -13,9 +13,15 @@ pub fn needs_person(task: &TaskView) -> bool {
             let at_work = steps.running > 0 || (!whole && steps.ready + steps.retrying > 0);
             !at_work && !task.holds.is_empty() && (whole || !task.holds.iter().any(moves_by_itself))
         }
+        // What is undone goes one after the other: one that failed keeps the rest. Other holds are
+        // those of the plan, and end with it.
+        TaskState::Cancelling => {
+            let steps = &task.steps;
+            let at_work = steps.running + steps.ready + steps.retrying > 0;
+            !at_work && task.holds.iter().any(|hold| hold.reason == "undo_failed")
+        }
         TaskState::Queued
         | TaskState::Running
-        | TaskState::Cancelling
         | TaskState::Cancelled
         | TaskState::Completed
         | TaskState::Failed => false,
@@ -72,6 +78,14 @@ mod tests {
         for state in [TaskState::Running, TaskState::Queued, TaskState::Cancelling] {
             assert!(!needs_person(&task(state, &["failures"])), "{state}");
         }
+    }
+
+    #[test]
+    fn a_stop_needs_a_person_once_an_undo_has_failed_and_nothing_runs() {
+        let mut undoing = task(TaskState::Cancelling, &["failures", "undo_failed"]);
+        assert!(needs_person(&undoing));
+        undoing.steps.running = 1;
+        assert!(!needs_person(&undoing));
     }
 
     #[test]

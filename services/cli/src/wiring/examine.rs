@@ -12,6 +12,7 @@ use standfast_engine::ports::{Broker, Depth, Source, StoreHealth};
 use standfast_protocol::health::{DoctorCheck, Severity};
 
 use super::brokers::{self, AnyBrokerArgs};
+use super::embedded;
 use super::endpoint;
 use super::parts::no_blobs;
 use super::stores::{self, StoreArgs};
@@ -35,6 +36,11 @@ pub async fn store(args: &StoreArgs, blobs: Option<&str>, counts: bool) -> Vec<D
         // The folder is open elsewhere, which is as good a sign as this process could get.
         let found = format!("process {} holds {} and answers", endpoint.pid, args.data.display());
         return vec![fine("store", found)];
+    }
+    if args.redis.is_none() && !embedded::exists(&args.data) {
+        let found = format!("there is no state in {}", args.data.display());
+        let advice = "run a plan first, name its folder with --data, or a store with --redis";
+        return vec![problem("store", Severity::Error, found, advice)];
     }
     let engine = match stores::engine(args).await {
         Ok(engine) => engine,

@@ -59,14 +59,15 @@ pub(super) fn to_settle(base: &Base, settled: &Settled) -> (Vec<String>, Vec<Ans
     }
 }
 
-/// The answers that settle an uncertain effect. Its name is always right, and needed if its step
-/// has several.
+/// The answers that settle an uncertain effect for which no step waits: a held one has those of its
+/// hold. Its name is always right, and needed if its step has several.
 fn settling(base: &Base, step: &StepId, name: &str) -> Vec<AnswerView> {
     let effect = (name != MAIN_EFFECT).then_some(name);
     let about = hold::About { step: Some(step), effect };
     let reason = HoldReason::UncertainEffect;
     let answers = [Answer::Happened, Answer::NotHappened];
-    answers.map(|answer| hold::answer_view(base, about, reason, answer)).into()
+    let views = answers.map(|answer| hold::answer_view(base, about, reason, answer));
+    views.map(hold::for_the_record).into()
 }
 
 fn common(item: &Item) -> StopItem {
