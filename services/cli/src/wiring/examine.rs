@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_fresh_folder_is_healthy() {
+    async fn a_fresh_folder_is_healthy_and_one_without_state_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let args = StoreArgs {
             redis: None,
@@ -287,6 +287,9 @@ mod tests {
             data: dir.path().join("state"),
         };
         let blobs = dir.path().join("blobs").display().to_string();
+        let checks = store(&args, Some(&blobs), true).await;
+        assert_eq!((checks.len(), checks[0].ok, args.data.exists()), (1, false, false));
+        drop(stores::folder(args.data.clone()).await.expect("a folder can be made"));
         let checks = store(&args, Some(&blobs), true).await;
         assert!(checks.iter().all(|check| check.ok), "{checks:?}");
         let names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
