@@ -16,6 +16,7 @@
 //! change one task.
 
 mod answers;
+mod views;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -34,6 +35,7 @@ use standfast_domain::view::{Todo, View};
 use tokio::sync::{mpsc, oneshot};
 
 use self::answers::{fail, narrowed, reply};
+use self::views::{Views, bulk};
 use crate::EngineError;
 use crate::batch::{Asked, Decided, ROOM, Stay, decide_batch};
 use crate::core::Core;
@@ -43,11 +45,6 @@ use crate::ports::{BATCH_MAX, Load, StoreError};
 
 /// Commands that one round takes: enough to fill a script call, few enough to answer soon.
 const ROUND_MAX: usize = 128;
-/// Views kept per lane between commands.
-const VIEWS_MAX: usize = 4_096;
-/// Records of all views that a lane keeps: room for those of one task as large as tasks may be. A
-/// larger view is loaded anew, piece by piece.
-const RECORDS_MAX: usize = 65_536;
 /// How often a batch may be refused by the store before its commands are answered with that:
 /// each time another process has made progress.
 const REFUSALS_MAX: u32 = 64;
@@ -107,8 +104,7 @@ async fn keep_running(
 ) {
     loop {
         let (core, unpark) = (core.clone(), unpark.clone());
-        let (views, parked) = (HashMap::new(), HashMap::new());
-        let lane = Lane { core, views, records: 0, parked, unpark, age: 0 };
+        let lane = Lane { core, views: Views::default(), parked: HashMap::new(), unpark };
         match AssertUnwindSafe(lane.run(&mut receiver)).catch_unwind().await {
             Ok(()) => break,
             Err(_) => tracing::error!("a lane broke off and begins anew; please report this"),
@@ -136,20 +132,11 @@ impl Heat {
     }
 }
 
-struct Cached {
-    view: Box<View>,
-    heat: Heat,
-    age: u64,
-}
-
 struct Lane {
     core: Arc<Core>,
-    views: HashMap<TaskId, Cached>,
-    /// Records that they hold.
-    records: usize,
+    views: Views,
     parked: HashMap<TaskId, Batch>,
     unpark: mpsc::WeakUnboundedSender<Input>,
-    age: u64,
 }
 
 /// The commands of one task in one round.
@@ -157,6 +144,8 @@ struct Batch {
     task: TaskId,
     /// In a box: a batch is moved often.
     view: Box<View>,
+    /// Bytes of the large records that went into it.
+    bulk: usize,
     requests: Vec<Request>,
     /// What the last commit had no room for.
     left: Vec<Todo>,
@@ -226,13 +215,13 @@ impl Lane {
     }
 
     fn batch(&mut self, task: TaskId) -> Batch {
-        let cached = self.views.remove(&task);
-        self.records -= cached.as_ref().map_or(0, |cached| cached.view.len());
+        let cached = self.views.take(&task);
         let heat = cached.as_ref().map(|cached| cached.heat).unwrap_or_default();
-        let fresh = cached.is_none();
+        let (fresh, bulk) = (cached.is_none(), cached.as_ref().map_or(0, |cached| cached.bulk));
         let view = cached.map_or_else(|| Box::new(View::new(task.clone())), |cached| cached.view);
         let (requests, left) = (Vec::new(), Vec::new());
-        Batch { task, view, requests, left, fresh, heat, refusals: 0, loads: 0, room: ROOM }
+        let (refusals, loads, room) = (0, 0, ROOM);
+        Batch { task, view, bulk, requests, left, fresh, heat, refusals, loads, room }
     }
 
     /// Lets the commands of a contended task gather for a while.
@@ -345,6 +334,7 @@ impl Lane {
             let known_header = batch.view.version(&Key::Header);
             for (key, stored) in keys.into_iter().zip(records) {
                 let version = stored.as_ref().map(|record| record.version);
+                batch.bulk += stored.as_ref().map_or(0, |record| bulk(record.bytes.len()));
                 if key == Key::Header && known && version != known_header {
                     batch.view.forget_mutable(); // a view is of one header version
                 }
@@ -394,8 +384,12 @@ impl Lane {
         part.iter().for_each(|(batch, _)| crash_points(batch, Moment::Before));
         let commits: Vec<_> = part
             .iter_mut()
-            .filter_map(|(_, decided)| decided.staged.as_mut())
-            .map(Staged::take_commit)
+            .filter_map(|(batch, decided)| {
+                let commit = decided.staged.as_mut().map(Staged::take_commit)?;
+                let sizes = commit.writes.iter().flat_map(|(_, bytes)| bytes).map(Vec::len);
+                batch.bulk += sizes.map(bulk).sum::<usize>();
+                Some(commit)
+            })
             .collect();
         let (now, answers) = match self.core.commit(&commits, STORE_PATIENCE).await {
             Ok(answer) => answer,
@@ -415,7 +409,7 @@ impl Lane {
             crash_points(&batch, Moment::Stored);
             if let Some(staged) = staged {
                 batch.view.committed(staged.commit.id);
-                take_in(&mut batch.view, std::mem::take(&mut decided.returns), answer.records);
+                take_in(&mut batch, std::mem::take(&mut decided.returns), answer.records);
                 for (id, _) in &staged.outgoing {
                     batch.view.forget(&Key::Outgoing(id.clone())); // it is cleared without us
                 }
@@ -480,30 +474,11 @@ impl Lane {
     fn answer(&mut self, batch: &mut Batch, decided: Box<Decided>) {
         reply(batch, decided);
         let ended = batch.view.header().is_ok_and(|header| header.state.is_final());
-        if !ended && batch.view.len() <= RECORDS_MAX {
+        if !ended {
             let none = Box::new(View::new(batch.task.clone()));
             let view = std::mem::replace(&mut batch.view, none);
-            self.keep(view, batch.heat);
+            self.views.keep(view, batch.heat, batch.bulk);
         }
-    }
-
-    fn keep(&mut self, view: Box<View>, heat: Heat) {
-        self.age += 1;
-        let len = view.len();
-        while self.views.len() >= VIEWS_MAX || self.records + len > RECORDS_MAX {
-            self.forget_half();
-        }
-        self.records += len;
-        self.views.insert(view.task().clone(), Cached { view, heat, age: self.age });
-    }
-
-    /// Forgets those views, about half of all, that were not asked for the longest.
-    fn forget_half(&mut self) {
-        let mut ages: Vec<u64> = self.views.values().map(|cached| cached.age).collect();
-        let middle = ages.len() / 2;
-        let newest = *ages.select_nth_unstable(middle).1;
-        self.views.retain(|_, cached| cached.age > newest);
-        self.records = self.views.values().map(|cached| cached.view.len()).sum();
     }
 }
 
@@ -549,12 +524,13 @@ fn crash_points(batch: &Batch, moment: Moment) {
 
 /// Takes in the records that a commit has given back. One that cannot be read is left to the load
 /// of whoever needs it, which says so.
-fn take_in(view: &mut View, keys: Vec<Key>, records: Vec<Option<StoredRecord>>) {
+fn take_in(batch: &mut Batch, keys: Vec<Key>, records: Vec<Option<StoredRecord>>) {
     for (key, stored) in keys.into_iter().zip(records) {
         let version = stored.as_ref().map(|record| record.version);
+        batch.bulk += stored.as_ref().map_or(0, |record| bulk(record.bytes.len()));
         let record = stored.map(|record| Record::decode(&key, &record.bytes)).transpose();
         if let Ok(record) = record {
-            view.load(key, record, version);
+            batch.view.load(key, record, version);
         }
     }
 }
