@@ -7,7 +7,7 @@
 //! a command in the log of a quorum queue, so a few milliseconds of gathering are worth it where
 //! the prefetch leaves room: nobody waits for an ack but who has no room for the next delivery.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,8 +100,9 @@ impl Acker for RabbitAcker {
 struct Ends {
     /// All up to this one.
     all_to: u64,
-    /// And these, further on.
-    further: BTreeSet<u64>,
+    /// And these, further on: the first of each stretch without a gap, and its last. Behind one
+    /// attempt that takes days there are few stretches, however many deliveries.
+    further: BTreeMap<u64, u64>,
     /// Those that are to be acked and were not; true once one has waited for a gap to close.
     unacked: BTreeMap<u64, bool>,
 }
@@ -121,16 +122,25 @@ impl Ends {
     /// acks a number which it does not know any more. With `hold`, those beyond a gap wait for
     /// the next round.
     fn take(&mut self, done: &[u64], apart: &[u64], hold: bool) -> Frames {
-        self.further.extend(done.iter().chain(apart));
+        done.iter().chain(apart).for_each(|tag| self.add(*tag));
         self.unacked.extend(done.iter().map(|tag| (*tag, !hold)));
-        while self.further.remove(&(self.all_to + 1)) {
-            self.all_to += 1;
+        while let Some(last) = self.further.remove(&(self.all_to + 1)) {
+            self.all_to = last;
         }
         let beyond = self.unacked.split_off(&(self.all_to + 1));
         let within = std::mem::replace(&mut self.unacked, beyond);
         let single = self.unacked.extract_if(.., |_, waited| std::mem::replace(waited, true));
         let single = single.map(|(tag, _)| tag).collect();
         Frames { together: within.into_keys().max(), single }
+    }
+
+    /// Adds one that has ended, once, to the stretches that it touches.
+    fn add(&mut self, tag: u64) {
+        let last = self.further.remove(&(tag + 1)).unwrap_or(tag);
+        match self.further.range_mut(..tag).next_back() {
+            Some((_, before)) if *before + 1 == tag => *before = last,
+            _ => drop(self.further.insert(tag, last)),
+        }
     }
 }
 
@@ -220,6 +230,19 @@ mod tests {
         assert_eq!(ends.take(&[3], &[], false), frames(Some(3), &[]));
         assert_eq!(ends.take(&[], &[5], false), frames(None, &[]));
         assert_eq!(ends.take(&[7], &[], false), frames(Some(7), &[]));
+    }
+
+    #[test]
+    fn what_ends_behind_one_that_goes_on_is_kept_as_a_few_stretches() {
+        let mut ends = Ends::default();
+        for tag in (4..10_000).step_by(2).chain((3..10_000).step_by(2)).filter(|tag| *tag != 77) {
+            ends.take(&[tag], &[], false);
+        }
+        assert_eq!(ends.further, BTreeMap::from([(3, 76), (78, 9_999)]));
+        assert_eq!(ends.take(&[1, 2], &[], false), frames(Some(2), &[]));
+        assert_eq!((ends.all_to, ends.further.len()), (76, 1));
+        ends.take(&[77], &[], false);
+        assert_eq!((ends.all_to, ends.further.len()), (9_999, 0));
     }
 
     #[test]
