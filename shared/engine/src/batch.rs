@@ -422,11 +422,6 @@ mod tests {
         }
     }
 
-    fn attempt(step: &str, worker: &WorkerId) -> Attempt {
-        let step = StepId::new(step).expect("a name");
-        Attempt { step, attempt: 1, epoch: 1, worker: worker.clone() }
-    }
-
     fn succeeded(at: Attempt) -> Command {
         let outcome = Box::new(Outcome::Succeeded(Success {
             output: Payload::Inline(json!(null)),
@@ -456,7 +451,10 @@ mod tests {
             view.committed(CommitId(id));
         }
         let epoch = view.gate().expect("it is known").epoch;
-        let at = |step| Attempt { epoch, ..attempt(step, &worker) };
+        let at = |step| {
+            let step = StepId::new(step).expect("a name");
+            Attempt { step, attempt: 1, epoch, worker: worker.clone() }
+        };
         let step = StepId::new("late").expect("a name");
         decided(&mut view, &Command::StopAttempt { step, attempt: 1, reason: None }, 4);
         view.committed(CommitId(4));

@@ -213,6 +213,23 @@ async fn several_uncertain_effects_of_a_step_are_told_apart_in_the_commands() {
 }
 
 #[tokio::test]
+async fn nothing_is_promised_to_be_sent_once_the_task_was_stopped() {
+    let world = World::open().await;
+    let task = world.submit(&paying(&["pay"])).await;
+    let claim = world.claim().await;
+    let worker = Worker::of(&world, &claim);
+    worker.intend("main", EffectClass::Irreversible, None).await;
+    world.complete(&claim, json!({"status": "failed", "class": "timeout", "message": "m"})).await;
+    let path = format!("/v1/tasks/{task}");
+    let sends = "sends the stored request";
+    let plan = world.get(&format!("{path}/stop-plan")).await.json().to_string();
+    assert!(plan.contains(sends), "{plan}");
+    world.post(&format!("{path}/stop"), &json!({"mode": "halt"})).await;
+    let settlement = world.get(&format!("{path}/settlement")).await.json().to_string();
+    assert!(settlement.contains("not_happened") && !settlement.contains(sends), "{settlement}");
+}
+
+#[tokio::test]
 async fn effects_are_for_those_who_may_see_the_task() {
     let world = World::open().await;
     let ana = world.token(Role::Publisher, "user:ana").await;

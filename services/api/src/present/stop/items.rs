@@ -19,7 +19,7 @@ pub(super) fn item(base: &Base, item: &Item) -> StopItem {
         && let Subject::Effect { step, name, .. } = &item.subject
     {
         shown.settled_by = hold::ends_by(base, HoldReason::UncertainEffect);
-        shown.answers = settling(base, step, name);
+        shown.answers = settling(base, step, name).into();
     }
     shown
 }
@@ -53,21 +53,21 @@ pub(super) fn to_settle(base: &Base, settled: &Settled) -> (Vec<String>, Vec<Ans
     match (&settled.became, &settled.item.subject) {
         (Became::ToSettle, Subject::Effect { step, name, .. }) => {
             let by = hold::ends_by(base, HoldReason::UncertainEffect);
-            (by, settling(base, step, name))
+            // Nothing waits for it any more: one for which a step does is held.
+            (by, settling(base, step, name).map(hold::for_the_record).into())
         }
         _ => (Vec::new(), Vec::new()),
     }
 }
 
-/// The answers that settle an uncertain effect for which no step waits: a held one has those of its
-/// hold. Its name is always right, and needed if its step has several.
-fn settling(base: &Base, step: &StepId, name: &str) -> Vec<AnswerView> {
+/// The answers that settle an uncertain effect. Its name is always right, and needed if its step
+/// has several.
+fn settling(base: &Base, step: &StepId, name: &str) -> [AnswerView; 2] {
     let effect = (name != MAIN_EFFECT).then_some(name);
     let about = hold::About { step: Some(step), effect };
     let reason = HoldReason::UncertainEffect;
     let answers = [Answer::Happened, Answer::NotHappened];
-    let views = answers.map(|answer| hold::answer_view(base, about, reason, answer));
-    views.map(hold::for_the_record).into()
+    answers.map(|answer| hold::answer_view(base, about, reason, answer))
 }
 
 fn common(item: &Item) -> StopItem {
