@@ -7,7 +7,7 @@ use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use standfast_api::admin::Admin;
 use standfast_api::auth::Access;
-use standfast_api::{Api, Parts, Settings};
+use standfast_api::{Api, Crew, Parts, Settings};
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::commit::Home;
 use standfast_domain::ids::{Partition, Principal};
@@ -57,6 +57,7 @@ impl Server {
     /// Serves a world on a free port.
     pub async fn start(world: &World) -> Self {
         let settings = Settings {
+            crew: Crew::Processes,
             access: Access::Tokens { open_if_none: true },
             plan_dir_allowed: true,
             claim_length: standfast_engine::claims::CLAIM_LENGTH,

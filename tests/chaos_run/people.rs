@@ -56,9 +56,10 @@ fn answer_to(load: &Load, hold: &HoldView) -> AnswerRequest {
     };
     match (hold.reason.as_str(), load.shop.has_done(&effect.key)) {
         ("effect_changed", _) => AnswerRequest::new("keep"),
-        (_, true) => {
-            AnswerRequest { receipt: Some(json!({ "found": effect.key })), ..named("happened") }
-        }
+        (_, true) => AnswerRequest {
+            receipt: Some(json!({ "status": 200, "found": effect.key })),
+            ..named("happened")
+        },
         (_, false) => named("not_happened"),
     }
 }

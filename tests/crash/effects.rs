@@ -174,7 +174,7 @@ async fn ended(own: &Installation, task: &str, sent: impl Fn() -> bool) -> bool 
             let effect = hold.effect.as_ref().map(|effect| effect.name.clone());
             let request = match sent() {
                 true => AnswerRequest {
-                    receipt: Some(json!({ "seen": 1 })),
+                    receipt: Some(json!({ "status": 200, "seen": 1 })),
                     effect,
                     ..AnswerRequest::new("happened")
                 },

@@ -39,8 +39,11 @@ stage_build() {
 stage_tests() {
     local log="$TARGET/tests.log"
     if cargo nextest --version >/dev/null 2>&1; then
+        # Many tests wait for processes of their own: one more than there are cores keeps all
+        # of them busy.
+        local threads=$(($(getconf _NPROCESSORS_ONLN) + 1))
         cargo nextest run --workspace --locked --profile "$NEXTEST_PROFILE" \
-            ${FILTERS[@]+"${FILTERS[@]}"} 2>&1 | tee "$log"
+            --test-threads "$threads" ${FILTERS[@]+"${FILTERS[@]}"} 2>&1 | tee "$log"
     else
         echo "cargo-nextest is not installed; using cargo test"
         cargo test --workspace --lib --bins --tests --examples --locked --no-fail-fast \

@@ -229,17 +229,46 @@ async fn a_run_goes_on_alone_when_the_process_that_worked_for_it_has_died() {
     assert!(status.code() == Some(0) && text.contains("completed in"), "{status}: {text}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_ends_where_only_a_person_can_settle_a_failed_undo() {
-    let place = tempfile::tempdir().unwrap();
-    let directory = place.path();
-    let undo = json!({ "uses": "exec", "with": { "command": ["false"] },
+/// A plan whose first step has landed an effect, with this program to undo it, when its last one
+/// fails and is held.
+fn landed_then_held(undo: &[&str]) -> Value {
+    let undo = json!({ "uses": "exec", "with": { "command": undo },
                        "retry": { "max_attempts": 1 } });
     let mut plan = plan(&["true"], json!({ "effect": { "class": "idempotent" }, "undo": undo }));
     plan["steps"].as_array_mut().unwrap().push(json!({
         "id": "last", "uses": "exec", "needs": ["only"], "retry": { "max_attempts": 1 },
         "with": { "command": ["false"] } }));
-    write(directory, "plan.json", plan);
+    plan
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_undone_is_said_to_be_and_so_is_that_nobody_works() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path();
+    write(directory, "plan.json", landed_then_held(&["true"]));
+    run(directory, &["run", "plan.json"], 4);
+    let task = newest(directory);
+    let text = run(directory, &["explain", &task], 0);
+    assert!(text.contains("nobody works on this folder"), "{text}");
+    assert!(text.contains("can be undone"), "{text}");
+    let text = run(directory, &["list"], 0);
+    assert!(text.contains("go on with: standfast run --resume"), "{text}");
+
+    run(directory, &["stop", &task, "--mode", "undo"], 0);
+    let text = run(directory, &["run", "--resume", &task], 3);
+    assert!(text.contains("undone    only") && !text.contains("landed    only"), "{text}");
+    let text = run(directory, &["explain", &task], 0);
+    assert!(text.contains(", undone at ") && !text.contains("can be undone"), "{text}");
+    assert!(!text.contains("nobody works"), "it has ended: {text}");
+    let text = run(directory, &["effects", &task], 0);
+    assert!(text.contains(" · undone "), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_ends_where_only_a_person_can_settle_a_failed_undo() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path();
+    write(directory, "plan.json", landed_then_held(&["false"]));
     run(directory, &["run", "plan.json"], 4);
     let task = newest(directory);
     run(directory, &["stop", &task, "--mode", "undo"], 0);

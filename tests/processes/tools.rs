@@ -250,6 +250,23 @@ async fn six_faults_are_told_alike_over_http_amqp_and_the_command_line() {
     }
 }
 
+#[test]
+fn a_plan_may_come_from_standard_input() {
+    let place = tempfile::tempdir().unwrap();
+    let (plan, places) = six_faults();
+    for (plan, code) in [(small(), 0), (plan, 1)] {
+        let file = place.path().join("plan.json");
+        std::fs::write(&file, plan.to_string()).unwrap();
+        let mut command = binary::command(place.path());
+        command.args(["plan", "check", "-"]).stdin(std::fs::File::open(&file).unwrap());
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        let told = places.iter().filter(|pointer| text.contains(**pointer)).count();
+        assert_eq!(told, if code == 0 { 0 } else { places.len() }, "{text}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keyed_submissions_lead_to_one_task_each_though_the_api_is_killed() {
     let mut draw = Draw::new();

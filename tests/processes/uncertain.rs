@@ -90,7 +90,8 @@ async fn a_worker_killed_after_sending_leaves_a_hold_that_says_all_a_person_need
             &format!("can end it. Look for key {task}/pay/main/1, then one of:\n"),
             &format!("standfast answer {task}/pay happened --receipt '{{…}}'"),
             &format!("standfast answer {task}/pay not_happened "),
-            "(takes it as not done; `pay` sends the stored request, under the same key)\n",
+            "(takes it as not done; `pay` sends the stored request, under the same key; taken from ",
+            "the receipt is the answer as `http` gives it: {\"status\": 201, \"body\": …}\n",
             "3 Next      happened: mail, close · not_happened: pay, mail, close\n",
             &format!("4 Landed    reserve: PUT {url}/reserve at "),
             "· receipt {",
@@ -102,11 +103,16 @@ async fn a_worker_killed_after_sending_leaves_a_hold_that_says_all_a_person_need
     );
 
     let answer = format!("{task}/pay");
-    let receipt = ["happened", "--receipt", r#"{"id":"re_9"}"#, "--url", &own.url()];
-    own.run(&[&["answer", answer.as_str()], &receipt[..]].concat(), 0);
+    let url = own.url();
+    let happened = |receipt: &'static str| {
+        ["answer", answer.as_str(), "happened", "--receipt", receipt, "--url", url.as_str()]
+    };
+    let text = own.run(&happened(r#"{"id":"re_9"}"#), 1);
+    says(&text, &["/receipt", r#"{"status": 201, "body": {"#]);
+    own.run(&happened(r#"{"status":201,"body":{"id":"re_9"}}"#), 0);
     own.completed(std::slice::from_ref(&task)).await;
     let pay = own.client().step(&task, "pay").await.unwrap();
-    assert_eq!(pay.output, Some(json!({ "id": "re_9" })));
+    assert_eq!(pay.output, Some(json!({ "status": 201, "body": { "id": "re_9" } })));
     assert_eq!((outside.sent("POST /pay "), outside.sent("POST /mail ")), (1, 1));
 }
 

@@ -8,6 +8,7 @@ use standfast_domain::decide::Command;
 use standfast_domain::hold::Answer;
 use standfast_domain::ids::StepId;
 use standfast_domain::json::{DEPTH_MAX, check_value};
+use standfast_domain::plan::Uses;
 use standfast_domain::record::{Header, Key, Payload, Record, Status, StepState as Stored};
 use standfast_domain::refusal::Refusal;
 use standfast_domain::rights::Right;
@@ -136,6 +137,13 @@ async fn answer(
     });
     if let Some(message) = fault {
         return Err(bad_parameter("/receipt", &message));
+    }
+    if let (Some(receipt), Some(step)) = (&request.receipt, &step) {
+        let definition = reads::definition(api.engine(), &base.task, step).await?;
+        if let Uses::Handler(handler) = &definition.plan.uses {
+            let fits = api.handlers().check_receipt(handler.as_str(), receipt);
+            fits.map_err(|expected| bad_parameter("/receipt", &expected))?;
+        }
     }
     let command = Command::Answer {
         step: step.clone(),

@@ -7,15 +7,15 @@ use axum::extract::State;
 use standfast_domain::ids::StepId;
 use standfast_domain::record::{Definition, EffectClass, Key, Record, StopMode as Mode};
 use standfast_domain::refusal::Refusal;
-use standfast_engine::EngineError;
-use standfast_protocol::explain::Explain;
+use standfast_engine::{EngineError, schedulers};
+use standfast_protocol::explain::{Explain, Unattended};
 use standfast_protocol::paths;
 
 use crate::auth::{On, needs};
 use crate::present::explain::{Facts, Stopping, explain as answer};
 use crate::problems::Fail;
 use crate::reads::{self, Survey};
-use crate::{Api, artifacts, task_effects};
+use crate::{Api, Crew, artifacts, task_effects};
 
 /// Definitions that are read to say what comes next: what is shown needs far fewer.
 const DEFINITIONS_MAX: usize = 200;
@@ -38,9 +38,10 @@ pub(crate) async fn explain(
     let pending = first_pending(&api, &survey).await?;
     let workers = match survey.live.is_empty() {
         true => Vec::new(),
-        false => api.registry().workers().await?,
+        false => api.workers().await?,
     };
-    let outside = task_effects::outside(&api, &survey.base).await?;
+    let unattended = unattended(&api, &survey).await?;
+    let outside = task_effects::outside(&api, &survey.base, survey.now).await?;
     let staged_among = pending.len().min(STAGED_AMONG_MAX);
     let staged = declaring(&api, &survey, &pending[..staged_among]).await?;
     let stopping = stopping(&api, &survey).await?;
@@ -49,12 +50,27 @@ pub(crate) async fn explain(
         definitions: &definitions,
         artifacts: &artifacts,
         workers: &workers,
+        unattended,
         outside: &outside,
         staged: &staged,
         staged_among,
         stopping: &stopping,
     };
     Ok(Json(answer(&facts)))
+}
+
+/// Finds out who is missing so that the task can move at all.
+async fn unattended(api: &Api, survey: &Survey) -> Result<Option<Unattended>, Fail> {
+    if survey.base.header.state.is_final() {
+        return Ok(None);
+    }
+    Ok(match api.crew() {
+        Crew::Folder { works: true } => None,
+        Crew::Folder { works: false } => Some(Unattended::Nobody),
+        Crew::Processes => {
+            (schedulers::living(api.engine()).await? == 0).then_some(Unattended::NoScheduler)
+        }
+    })
 }
 
 /// Finds out what a stop would do, or what it has come to.

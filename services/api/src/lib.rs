@@ -48,12 +48,12 @@ use std::time::Duration;
 use axum::Router;
 use standfast_domain::ids::Queue;
 use standfast_domain::time::Span;
-use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
 use standfast_engine::claims::Claims;
-use standfast_engine::registry::Registry;
+use standfast_engine::registry::{Registry, WorkerInfo};
 use standfast_engine::submission::Handlers;
 use standfast_engine::tokens::Tokens;
+use standfast_engine::{Engine, EngineError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -85,6 +85,20 @@ pub struct Settings {
     pub retention: Span,
     /// How long a claim lasts unless renewed.
     pub claim_length: Span,
+    /// Who does the work.
+    pub crew: Crew,
+}
+
+/// Who does an installation's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crew {
+    /// Workers and schedulers of their own, as they announce themselves.
+    Processes,
+    /// The process that holds the folder, if it works: one that only looks does not.
+    Folder {
+        /// Whether it works.
+        works: bool,
+    },
 }
 
 /// What an api works with.
@@ -153,6 +167,19 @@ impl Api {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.parts.registry
+    }
+
+    pub(crate) fn crew(&self) -> Crew {
+        self.parts.settings.crew
+    }
+
+    /// Gives the workers that live. Of a folder on which nobody works it is none, whatever the
+    /// last process has left behind.
+    pub(crate) async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
+        match self.crew() {
+            Crew::Folder { works: false } => Ok(Vec::new()),
+            Crew::Folder { works: true } | Crew::Processes => self.registry().workers().await,
+        }
     }
 
     pub(crate) fn tokens(&self) -> &Tokens {

@@ -300,7 +300,7 @@ pub(crate) async fn find_waits(api: &Api, surveys: &mut [Survey]) -> Result<(), 
     if waiting.is_empty() {
         return Ok(());
     }
-    let workers = api.registry().workers().await?;
+    let workers = api.workers().await?;
     let wants: Vec<(TaskId, Vec<Key>)> = waiting
         .iter()
         .map(|(_, _, task, step)| (task.clone(), vec![Key::Definition(step.clone())]))

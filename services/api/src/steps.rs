@@ -144,7 +144,7 @@ async fn workers_if_ready(api: &Api, records: &Records) -> Result<Vec<WorkerInfo
         matches!(record, Record::Step(StepState { status: Status::Ready { .. }, .. }))
     };
     match records.values().any(ready) {
-        true => Ok(api.registry().workers().await?),
+        true => Ok(api.workers().await?),
         false => Ok(Vec::new()),
     }
 }

@@ -4,13 +4,18 @@
 //! Effects stand in one record a step. The header counts them all, so that a task without any
 //! costs no walk; each step counts its own, so that a walk reads only the records there are.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
 use serde_json::json;
 use standfast_domain::canonical::digest_hex;
 use standfast_domain::ids::StepId;
-use standfast_domain::record::{Effect, Key, Payload, Record, Standing, StepState};
+use standfast_domain::record::{
+    Effect, Key, Landing, Payload, Record, Standing, Status, StepState, StopMode,
+};
+use standfast_domain::time::Time;
 use standfast_protocol::paths;
 use standfast_protocol::task_effects::{EffectPage, EffectQuery, EffectStanding, EffectView};
 
@@ -88,6 +93,7 @@ async fn page(
     limit: usize,
 ) -> Result<(Vec<EffectView>, Option<From>), Fail> {
     let (mut effects, mut looked, mut bytes) = (Vec::new(), 0, 0);
+    let (now, undone) = (api.engine().now().await?, Undone::read(api, base).await?);
     let mut chunk = from.chunk;
     while let Some(part) = part(api, base, chunk).await? {
         for (place, found) in part.touched {
@@ -102,7 +108,9 @@ async fn page(
                 }
                 let exchanged = exchanged(api, base, &found.step, name, effect).await?;
                 bytes += size(&exchanged.request) + size(&exchanged.receipt);
-                effects.push(view(base, &found, name, effect, exchanged));
+                let undone_at = undone.at(&found.step, name, effect);
+                let view = view(base, now, &found, name, effect, exchanged);
+                effects.push(EffectView { undone_at: undone_at.map(Time::rfc3339), ..view });
             }
         }
         looked += part.names;
@@ -206,6 +214,43 @@ async fn exchanged(
     Ok(Exchanged { request, receipt })
 }
 
+/// When which effects were undone, by step, name and generation.
+struct Undone(BTreeMap<(StepId, String, u32), Time>);
+
+impl Undone {
+    /// Reads the runs of the stop that undoes; without one nothing was undone.
+    async fn read(api: &Api, base: &Base) -> Result<Self, Fail> {
+        let stop = base.gate.stop.as_ref();
+        if stop.is_none_or(|stop| stop.mode != StopMode::Undo) {
+            return Ok(Self(BTreeMap::new()));
+        }
+        let keys = (1..=base.header.landings).map(Key::Landing).collect();
+        let landings = reads::of_task(api.engine(), &base.task, keys).await?;
+        let landings: Vec<(u32, Landing)> = landings
+            .into_iter()
+            .filter_map(|entry| match entry {
+                (Key::Landing(number), Record::Landing(landing)) => Some((number, landing)),
+                _ => None,
+            })
+            .collect();
+        let run = |(number, landing): &(u32, Landing)| Key::Step(landing.step.undo(*number));
+        let keys = landings.iter().map(run).collect();
+        let runs = reads::of_task(api.engine(), &base.task, keys).await?;
+        let done = landings.into_iter().filter_map(|landing| match runs.get(&run(&landing)) {
+            Some(Record::Step(StepState { status: Status::Succeeded { at }, .. })) => {
+                let Landing { step, name, generation, .. } = landing.1;
+                Some(((step, name, generation), *at))
+            }
+            _ => None,
+        });
+        Ok(Self(done.collect()))
+    }
+
+    fn at(&self, step: &StepId, name: &str, effect: &Effect) -> Option<Time> {
+        self.0.get(&(step.clone(), name.to_owned(), effect.generation)).copied()
+    }
+}
+
 /// Finds the resolved input that was the request, by its digest: a `redo` may have made others.
 async fn input(
     api: &Api,
@@ -235,17 +280,19 @@ async fn input(
 
 /// Gathers what the six answers say of a task's effects: the open ones, and the landed ones
 /// oldest first; the first of each with what was sent and what came back.
-pub(crate) async fn outside(api: &Api, base: &Base) -> Result<Outside, Fail> {
+pub(crate) async fn outside(api: &Api, base: &Base, now: Time) -> Result<Outside, Fail> {
     let (mut open, mut landed) = (Vec::new(), Vec::new());
+    let undone = Undone::read(api, base).await?;
     let mut chunk = 0;
     while let Some(part) = part(api, base, chunk).await? {
         for (_, found) in part.touched {
             for (name, effect) in &found.effects {
-                let answers = found.answers(base, name, effect);
+                let answers = found.answers(base, now, name, effect);
+                let undone_at = undone.at(&found.step, name, effect);
                 let (step, name, effect) = (found.step.clone(), name.clone(), effect.clone());
                 let known = standing(&effect);
                 let exchanged = Exchanged::default();
-                let seen = Seen { step, name, effect, answers, exchanged };
+                let seen = Seen { step, name, effect, undone_at, answers, exchanged };
                 match known {
                     (EffectStanding::InFlight | EffectStanding::Uncertain, _) => open.push(seen),
                     (EffectStanding::Landed, at) => landed.push((at, seen)),

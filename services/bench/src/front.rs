@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use standfast_api::admin::Admin;
 use standfast_api::auth::Access;
-use standfast_api::{Api, Parts, Settings, serve};
+use standfast_api::{Api, Crew, Parts, Settings, serve};
 use standfast_domain::ceiling::Ceiling;
 use standfast_domain::ids::TaskId;
 use standfast_engine::claims::CLAIM_LENGTH;
@@ -83,6 +83,7 @@ impl Front {
         let identity = Identity::local();
         let access = Access::Fixed { token_sha256: sha256_hex(&token), identity };
         let settings = Settings {
+            crew: Crew::Processes,
             access,
             plan_dir_allowed: false,
             public_hosts: Vec::new(),

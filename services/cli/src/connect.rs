@@ -49,6 +49,13 @@ impl Place {
         format!("{}{}", self.server(), acting.unwrap_or_default())
     }
 
+    /// Says that nobody works on the folder, and which command goes on with a task or with all.
+    pub fn idle(&self, task: Option<&str>) -> String {
+        let task = task.map_or_else(String::new, |task| format!(" {task}"));
+        let place = self.arguments();
+        format!("nobody works on this state now; go on with: standfast run --resume{task}{place}")
+    }
+
     fn server(&self) -> String {
         if let Some(url) = &self.url {
             return format!(" --url {}", quoted(url));
@@ -169,6 +176,8 @@ mod tests {
         assert_eq!(place(DATA_DEFAULT, None).arguments(), "");
         assert_eq!(place("/srv/it's", None).arguments(), r" --data '/srv/it'\''s'");
         assert_eq!(place("x", Some("http://a:1")).arguments(), " --url http://a:1");
+        let idle = place("x", None).idle(Some("t1"));
+        assert!(idle.ends_with("go on with: standfast run --resume t1 --data x"), "{idle}");
         let acting_as = Some(Principal::new("user:ben").unwrap());
         let acting = Place { acting_as, ..place(DATA_DEFAULT, None) };
         assert_eq!(acting.arguments(), " --as user:ben");

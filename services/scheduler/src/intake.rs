@@ -7,6 +7,7 @@
 //! key. The answer to such a repeat commits nothing and is sent before its message is
 //! acknowledged.
 
+mod rejection;
 mod stop;
 
 use std::sync::Arc;
@@ -24,23 +25,24 @@ use standfast_domain::refusal::Refusal;
 use standfast_domain::rights::Right;
 use standfast_domain::time::Span;
 use standfast_engine::outbox::{OutgoingMessage, Recipient};
-use standfast_engine::ports::{BrokerError, Delivery, Destination, Message, Source};
+use standfast_engine::ports::{BrokerError, Delivery, Message, Source};
 use standfast_engine::refusals::RefusedCommand;
 use standfast_engine::registry::Registry;
-use standfast_engine::seals::{Sealed, Sender};
+use standfast_engine::seals::Sender;
 use standfast_engine::submission::{Handlers, Submitted, Unfit, prepare_within};
 use standfast_engine::tally::Tally;
 use standfast_engine::tokens::{Identity, Known, Role, Tokens};
 use standfast_engine::{Engine, EngineError};
 use standfast_protocol::amqp::{
-    PROBLEM_HEADER, ROUTING_KEY_HEADER, SENDER_HEADER, STOP, SUBMIT, SubmitReply, TOKEN_HEADER,
-    TRACEPARENT_HEADER,
+    SENDER_HEADER, STOP, SUBMIT, SubmitReply, TOKEN_HEADER, TRACEPARENT_HEADER,
 };
 use standfast_protocol::paths::{self, fill};
 use standfast_protocol::problem::{self, Problem, ProblemKind};
-use standfast_protocol::tasks::{Submitted as Accepted, TaskState};
+use standfast_protocol::tasks::{SubmitRequest, Submitted as Accepted, TaskState};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use self::rejection::{message_id, rejection, sealed};
 
 /// Messages under way at a time.
 const PREFETCH: u16 = 64;
@@ -48,14 +50,6 @@ const PREFETCH: u16 = 64;
 const BOUND: Duration = Duration::from_secs(10);
 /// Bytes of a request's id in its reply's: a message id has at most 255.
 const REPLY_ID_BYTES_MAX: usize = 249;
-/// Bytes of the problem beside a rejected message: all headers go into one frame, which RabbitMQ
-/// limits to 128 KiB, and those that the message came with are kept too.
-const PROBLEM_BYTES_MAX: usize = 32 * 1024;
-/// Bytes of the headers that a rejected message keeps of those it came with: with the problem and
-/// the ids they fit one frame. Of more, those that do not fit are left out.
-const KEPT_HEADERS_BYTES_MAX: usize = 64 * 1024;
-/// Bytes that a header has on the wire besides name and value, at most.
-const HEADER_BYTES: usize = 8;
 /// The wait before a message is tried again while store or broker do not answer.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -246,12 +240,7 @@ impl Intake {
         body: Value,
         who: &Identity,
     ) -> Result<standfast_domain::decide::Submission, Refused> {
-        let plan = match body {
-            Value::Object(mut fields) if fields.contains_key("plan") && fields.len() == 1 => {
-                fields.remove("plan").unwrap_or_default()
-            }
-            other => other,
-        };
+        let plan = plan(body)?;
         let own = plan.get("idempotency_key").is_some();
         let traceparent = header(delivery, TRACEPARENT_HEADER).map(str::to_owned);
         let submitted = Submitted {
@@ -377,7 +366,8 @@ impl Intake {
                 tracing::info!(principal, message_id, %problem, "message rejected");
             }
         }
-        Ok(rejection(delivery, problem, seal))
+        let now = self.engine.now().await?;
+        Ok(rejection(delivery, problem, now, seal))
     }
 
     /// Sends the reply, and before it the message itself to the rejected ones if it was refused,
@@ -472,58 +462,10 @@ fn header<'d>(delivery: &'d Delivery, name: &str) -> Option<&'d str> {
     found.map(|(_, value)| value.as_str())
 }
 
-/// Gives the id that a message has among the rejected ones.
-fn message_id(delivery: &Delivery) -> &str {
-    delivery.message_id.as_deref().unwrap_or("none")
-}
-
-/// Names what a seal is for.
-fn sealed(delivery: &Delivery) -> Sealed<'_> {
-    let routing_key = &delivery.routing_key;
-    Sealed { message_id: message_id(delivery), routing_key, body: &delivery.body }
-}
-
-/// Makes the rejected copy; tokens are left out, and headers that would leave the problem no
-/// room.
-fn rejection(delivery: &Delivery, problem: &Problem, seal: Option<String>) -> Message {
-    let own = [TOKEN_HEADER, PROBLEM_HEADER, ROUTING_KEY_HEADER, SENDER_HEADER];
-    let mut room = KEPT_HEADERS_BYTES_MAX;
-    let mut headers = Vec::new();
-    for (name, value) in &delivery.headers {
-        let bytes = name.len() + value.len() + HEADER_BYTES;
-        if !own.contains(&name.as_str()) && bytes <= room {
-            room -= bytes;
-            headers.push((name.clone(), value.clone()));
-        }
-    }
-    headers.push((PROBLEM_HEADER.to_owned(), problem_header(problem)));
-    headers.push((ROUTING_KEY_HEADER.to_owned(), delivery.routing_key.clone()));
-    headers.extend(seal.map(|seal| (SENDER_HEADER.to_owned(), seal)));
-    Message {
-        destination: Destination::Rejected,
-        message_id: message_id(delivery).to_owned(),
-        correlation_id: delivery.correlation_id.clone(),
-        headers,
-        body: delivery.body.clone(),
-    }
-}
-
 /// Names a reply after its request. A request's id may be as long as AMQP allows, so its end
 /// is left out where both do not fit.
 fn reply_id(request: &str) -> String {
     format!("reply/{}", truncate(request, REPLY_ID_BYTES_MAX))
-}
-
-/// Writes a problem so that it fits a header: with as many of its faults as there is room for.
-fn problem_header(problem: &Problem) -> String {
-    let mut shown = problem.clone();
-    loop {
-        let text = serde_json::to_string(&shown).expect("plain data");
-        if text.len() <= PROBLEM_BYTES_MAX || shown.errors.is_empty() {
-            return text;
-        }
-        shown.errors.truncate(shown.errors.len() / 2);
-    }
 }
 
 /// Reads a message's body.
@@ -532,6 +474,21 @@ fn body(delivery: &Delivery) -> Result<Value, Refused> {
         let detail = "the body is not acceptable JSON";
         listed(ProblemKind::InvalidJson, detail, faults)
     })
+}
+
+/// Takes the plan out of its envelope, if it has one.
+fn plan(body: Value) -> Result<Value, Refused> {
+    if body.get("plan").is_none() {
+        return Ok(body);
+    }
+    let request: SubmitRequest = serde_json::from_value(body)
+        .map_err(|error| refused(ProblemKind::InvalidRequest, error.to_string()))?;
+    if request.plan_dir.is_none() {
+        return Ok(request.plan);
+    }
+    let message = "no message may name a folder: workers may be on other machines".to_owned();
+    let fault = Fault { pointer: "/plan_dir".to_owned(), message };
+    Err(listed(ProblemKind::InvalidRequest, "the message names a folder", vec![fault]))
 }
 
 fn refused(kind: ProblemKind, detail: impl Into<String>) -> Refused {

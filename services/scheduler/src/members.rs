@@ -5,13 +5,12 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use standfast_domain::commit::{Commit, Home, IndexChange, Scope};
+use standfast_domain::commit::{Commit, IndexChange, Scope};
 use standfast_domain::ids::{Partition, WorkerId};
-use standfast_domain::time::{Span, Time};
-use standfast_engine::ports::{BATCH_MAX, Range};
+use standfast_domain::time::Span;
+use standfast_engine::schedulers::{change, entries, entry, parse};
 use standfast_engine::{Engine, EngineError};
 
-const INDEX: &str = "schedulers";
 /// How long a scheduler counts as living after it last said so: so much later, at most, timers
 /// fire whose scheduler was killed. Several times the interval, so that a slow store moves no
 /// partitions to and fro.
@@ -48,24 +47,15 @@ impl Members {
         }
     }
 
-    /// Says that this scheduler lives, and reads who else does. Entries are `ID|UNTIL`.
+    /// Says that this scheduler lives, and reads who else does.
     pub async fn refresh(&self, engine: &Engine) -> Result<(), EngineError> {
         let now = engine.now().await?;
-        let own = format!("{}|{:015}", self.id, now.after(LIVES).0);
+        let own = entry(self.id.as_str(), now.after(LIVES));
         let before = self.state.lock().expect("no panic while held").own.replace(own.clone());
         let mut changes = vec![change(own, true)];
         changes.extend(before.map(|before| change(before, false)));
-        let range = Range {
-            home: Home::Installation,
-            index: INDEX.to_owned(),
-            after: String::new(),
-            before: None,
-            limit: BATCH_MAX,
-            reverse: false,
-        };
-        let entries = engine.store().ranges(&[range]).await?.pop().unwrap_or_default();
         let mut alive = vec![self.id.to_string()];
-        for entry in entries {
+        for entry in entries(engine).await? {
             match parse(&entry) {
                 Some((name, until)) if until > now => alive.push(name.to_owned()),
                 Some(_) | None => changes.push(change(entry, false)),
@@ -92,25 +82,13 @@ impl Members {
 /// none lives: until its entry expired, a dead one would keep half of the partitions.
 pub async fn forget_schedulers(engine: &Engine) -> Result<(), EngineError> {
     loop {
-        let range = Range {
-            home: Home::Installation,
-            index: INDEX.to_owned(),
-            after: String::new(),
-            before: None,
-            limit: BATCH_MAX,
-            reverse: false,
-        };
-        let entries = engine.store().ranges(&[range]).await?.pop().unwrap_or_default();
+        let entries = entries(engine).await?;
         if entries.is_empty() {
             return Ok(());
         }
         let gone = entries.into_iter().map(|entry| change(entry, false)).collect();
         engine.commit_raw(commit(engine, gone)).await?;
     }
-}
-
-fn change(member: String, add: bool) -> IndexChange {
-    IndexChange { index: INDEX.to_owned(), member, add }
 }
 
 fn commit(engine: &Engine, indexes: Vec<IndexChange>) -> Commit {
@@ -124,9 +102,4 @@ fn commit(engine: &Engine, indexes: Vec<IndexChange>) -> Commit {
         indexes,
         returns: Vec::new(),
     }
-}
-
-fn parse(entry: &str) -> Option<(&str, Time)> {
-    let (name, until) = entry.rsplit_once('|')?;
-    Some((name, Time(until.parse().ok()?)))
 }

@@ -42,4 +42,8 @@ impl Handlers for BuiltinHandlers {
     fn effect_class(&self, handler: &str, with: &Value) -> Result<EffectClass, String> {
         self.handlers.get(handler).map_or(Ok(EffectClass::None), |handler| handler.effect(with))
     }
+
+    fn check_receipt(&self, handler: &str, receipt: &Value) -> Result<(), String> {
+        self.handlers.get(handler).map_or(Ok(()), |handler| handler.check_receipt(receipt))
+    }
 }

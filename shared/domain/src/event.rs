@@ -284,6 +284,9 @@ pub enum Change {
         class: FailureClass,
         /// Why.
         message: String,
+        /// True if no attempt has told this failure: a template gave none, or time was over.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unattempted: bool,
     },
     /// A step's failure opened a new round of an earlier step and all between.
     RoundOpened {

@@ -102,9 +102,7 @@ fn change(view: &mut View, event: &Event) -> Result<(), Halt> {
             leave(view, step)?;
             enter(view, step, Status::Retrying { at: *due })
         }
-        Change::StepFailed { step, class, .. } => {
-            settle(view, step, Status::Failed { at, class: Some(*class) })
-        }
+        Change::StepFailed { .. } => step_failed(view, event),
         Change::RoundOpened { by, round, steps, .. } => round_opened(view, by, *round, steps),
         Change::DependentsTold { step, chunk } => dependents_told(view, step, *chunk),
         Change::TaskHeld { .. }
@@ -280,6 +278,20 @@ fn step_succeeded(view: &mut View, event: &Event) -> Result<(), Halt> {
         view.edit_header(|header| header.checkpoint = Some(name.clone()))?;
     }
     settle(view, step, Status::Succeeded { at })
+}
+
+fn step_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
+    let Change::StepFailed { step, class, message, unattempted } = &event.change else {
+        return Ok(());
+    };
+    if *unattempted {
+        let (class, message, at) = (*class, message.clone(), event.at);
+        view.edit_step(step, |state| {
+            let attempt = state.attempt;
+            state.failure = Some(Box::new(LastFailure { class, message, attempt, at }));
+        })?;
+    }
+    settle(view, step, Status::Failed { at: event.at, class: Some(*class) })
 }
 
 fn attempt_failed(view: &mut View, event: &Event) -> Result<(), Halt> {

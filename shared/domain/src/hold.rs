@@ -203,6 +203,11 @@ impl Hold {
         self.due.map(|due| due.after(Span(still)))
     }
 
+    /// Says whether its clock stands still, since its task is paused: when it ends cannot be said.
+    pub fn stands_still(&self, gate: &Gate) -> bool {
+        self.due.is_some() && self.paused_ms.is_some() && gate.paused_at.is_some()
+    }
+
     /// Makes a hold without a clock.
     pub fn new(reason: HoldReason, message: impl Into<String>, since: Time) -> Self {
         Self {

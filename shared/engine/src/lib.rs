@@ -17,6 +17,7 @@ pub mod recalls;
 pub mod refusals;
 pub mod registry;
 pub mod resolve;
+pub mod schedulers;
 pub mod seals;
 mod standing;
 pub mod stopping;

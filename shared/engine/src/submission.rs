@@ -27,6 +27,12 @@ pub trait Handlers: Send + Sync {
     /// otherwise; an error where the plan must say it. Handlers that are not built in declare
     /// their effects themselves, so theirs is `none`.
     fn effect_class(&self, handler: &str, with: &Value) -> Result<EffectClass, String>;
+
+    /// Checks what a person gives as the receipt of a step's effect, since later steps read it
+    /// as the step's output; says what was expected. Other handlers' receipts are theirs to know.
+    fn check_receipt(&self, _handler: &str, _receipt: &Value) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// What comes with a submitted body.

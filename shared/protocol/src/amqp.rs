@@ -36,6 +36,8 @@ pub const CONTROL_EXCHANGE: &str = "standfast.control";
 pub const TOKEN_HEADER: &str = "standfast-token";
 /// Header with a [`Problem`] as JSON, on messages in [`REJECTED_QUEUE`].
 pub const PROBLEM_HEADER: &str = "standfast-reason";
+/// Header with the time at which a message came to [`REJECTED_QUEUE`] (RFC 3339).
+pub const REJECTED_AT_HEADER: &str = "standfast-rejected-at";
 /// Header with the routing key that a message in [`REJECTED_QUEUE`] was first sent with.
 pub const ROUTING_KEY_HEADER: &str = "standfast-routing-key";
 /// Header that proves who first sent a message in [`REJECTED_QUEUE`], so that it can be sent

@@ -131,8 +131,21 @@ pub struct Why {
     /// Ready or retrying steps that cannot start yet.
     #[serde(default)]
     pub waiting: Vec<NotStarting>,
+    /// Who is missing so that it can move at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unattended: Option<Unattended>,
     /// The same as lines; when it moves, one line that says so.
     pub text: Vec<String>,
+}
+
+/// Who is missing so that a task can move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unattended {
+    /// Its state is a folder, and no process works on it.
+    Nobody,
+    /// No scheduler lives: clocks, retries and attempts of lost workers wait for one.
+    NoScheduler,
 }
 
 /// A step that could run but does not start.
@@ -203,9 +216,12 @@ pub struct LandedEffect {
     /// What the outside world answered, where that is known here and fits inline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Value>,
-    /// Whether the plan says how to undo it.
+    /// Whether the plan says how to undo it, and nothing has yet.
     #[serde(default)]
     pub can_be_undone: bool,
+    /// When a stop has undone it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone_at: Option<String>,
 }
 
 /// What is not settled in the outside world. An effect is named by its step, or as `STEP/NAME`

@@ -122,6 +122,9 @@ pub struct StepView {
     /// When it was settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
+    /// When its last attempt ended; a hold may lie between that and its settling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_ended_at: Option<String>,
     /// When the next attempt may start; present when `retrying`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<String>,

@@ -84,6 +84,9 @@ pub struct EffectView {
     pub how: Option<String>,
     /// Since when it stands there.
     pub since: String,
+    /// When its undo was done; only when `landed`, and only if a stop has undone it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone_at: Option<String>,
     /// When its intent was recorded.
     pub intended_at: String,
     /// Nothing is sent after this.

@@ -11,7 +11,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use standfast_brokers::rabbitmq::{
-    Pick, REASON_HEADER, ROUTING_KEY_HEADER, RabbitBroker, RabbitSettings, SENDER_HEADER,
+    Pass, Pick, REASON_HEADER, ROUTING_KEY_HEADER, RabbitBroker, RabbitSettings, SENDER_HEADER,
 };
 use standfast_engine::ports::{Broker, BrokerError, Destination, Message, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -141,13 +141,19 @@ case!(a_dead_submission_is_among_the_rejected, |rabbit| {
     assert_eq!(rejected[0].routing_key.as_deref(), Some("submit"));
     assert_eq!(rejected[0].reason.as_deref(), Some("rejected"));
     assert!(rejected[0].at.is_some(), "the broker says when it died");
-    assert_eq!(rabbit.broker.rejected_requeue(&Pick::One("k1".to_owned())).await, Ok(1));
+    let pass = rabbit.broker.rejected_requeue(&Pick::One("k1".to_owned())).await;
+    assert_eq!(pass, Ok(done(1)));
     let (id, delivery) = id_of_next(&mut intake).await;
     assert_eq!(id, "k1");
     let left: Vec<&str> = delivery.headers.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(left, ["attempts"], "what the rejection added is gone");
     assert!(delivery.acker.ack().await);
 });
+
+/// A pass that leaves nothing behind.
+fn done(done: usize) -> Pass {
+    Pass { done, ..Pass::default() }
+}
 
 case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
     let broker = &rabbit.broker;
@@ -173,10 +179,11 @@ case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
     assert_eq!(list.len(), 2, "no more than the limit");
     assert_eq!(list[0].reason.as_deref(), Some(r#"{"type":"t0"}"#));
     until("all five are counted", BOUND, || async { broker.rejected_count().await == Ok(5) }).await;
-    assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(1));
-    assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(0));
-    let refused = broker.rejected_requeue(&Pick::All).await.unwrap_err().to_string();
-    assert!(refused.contains("`k4` does not prove who sent it"), "{refused}");
+    assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(done(1)));
+    assert_eq!(broker.rejected_drop(&Pick::One("k3".to_owned())).await, Ok(done(0)));
+    let pass = broker.rejected_requeue(&Pick::All).await.unwrap();
+    assert_eq!((pass.done, pass.stay.len()), (3, 1));
+    assert!(pass.stay[0].contains("`k4` does not prove who sent it"), "{pass:?}");
     let mut intake = broker.subscribe(Source::Intake, 10).await.unwrap();
     let mut again = take(&mut intake, 3).await;
     again.sort();
@@ -186,7 +193,15 @@ case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
         list.iter().filter_map(|message| message.message_id.as_deref()).eq(["k4"])
     })
     .await;
-    assert_eq!(broker.rejected_drop(&Pick::One("k4".to_owned())).await, Ok(1));
+    // One without an id goes by its body.
+    let name = broker.rejected_list(1).await.unwrap()[0].name();
+    assert_eq!(name, "k4");
+    assert_eq!(broker.rejected_drop(&Pick::One(name)).await, Ok(done(1)));
+    publish_one(broker, message(Destination::Rejected, "none"), BOUND).await.unwrap();
+    until("it is listed", BOUND, || async { broker.rejected_count().await == Ok(1) }).await;
+    let name = broker.rejected_list(1).await.unwrap()[0].name();
+    assert!(name.starts_with("sha256:"), "{name}");
+    assert_eq!(broker.rejected_drop(&Pick::One(name)).await, Ok(done(1)));
     assert_eq!(broker.rejected_list(100).await, Ok(Vec::new()));
     assert_eq!(broker.rejected_count().await, Ok(0));
 });

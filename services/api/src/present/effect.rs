@@ -9,7 +9,7 @@ use standfast_protocol::holds::AnswerView;
 use standfast_protocol::task_effects::{BlobView, EffectStanding, EffectView, Exchange};
 
 use super::hold;
-use super::text::plain;
+use super::text::{clock, plain};
 use crate::reads::Base;
 
 /// A step with the effects that it has recorded.
@@ -26,7 +26,7 @@ pub(crate) struct Touched {
 impl Touched {
     /// Gives the answers that are open to a person, by effect: none while an attempt runs that
     /// may still find out.
-    pub fn answers(&self, base: &Base, name: &str, effect: &Effect) -> Vec<AnswerView> {
+    pub fn answers(&self, base: &Base, now: Time, name: &str, effect: &Effect) -> Vec<AnswerView> {
         let uncertain = matches!(effect.standing, Standing::Uncertain { .. });
         if !uncertain || self.running {
             return Vec::new();
@@ -38,10 +38,16 @@ impl Touched {
         let answers = [Answer::Happened, Answer::NotHappened];
         let about = hold::About { step: Some(&self.step), effect: named };
         let views = answers.map(|answer| hold::answer_view(base, about, reason, answer));
-        match self.over {
-            true => views.map(hold::for_the_record).into(),
-            false => views.into(),
+        let [happened, mut not_happened] = match self.over {
+            true => views.map(hold::for_the_record),
+            false => views,
+        };
+        if now < effect.settled_by {
+            // The request may still be under way.
+            let from = clock(effect.settled_by, now);
+            not_happened.effect.push_str(&format!("; taken from {from} on"));
         }
+        vec![happened, not_happened]
     }
 }
 
@@ -68,6 +74,8 @@ pub(crate) struct Seen {
     pub step: StepId,
     pub name: String,
     pub effect: Effect,
+    /// When a stop has undone it.
+    pub undone_at: Option<Time>,
     pub answers: Vec<AnswerView>,
     /// Of the first ones alone.
     pub exchanged: Exchanged,
@@ -76,6 +84,7 @@ pub(crate) struct Seen {
 /// Shows one effect of a step.
 pub(crate) fn view(
     base: &Base,
+    now: Time,
     touched: &Touched,
     name: &str,
     effect: &Effect,
@@ -95,6 +104,7 @@ pub(crate) fn view(
         standing,
         how,
         since: since.rfc3339(),
+        undone_at: None,
         intended_at: effect.intended_at.rfc3339(),
         send_before: effect.send_before.rfc3339(),
         settled_by: effect.settled_by.rfc3339(),
@@ -105,7 +115,7 @@ pub(crate) fn view(
         request_sha256: effect.request_sha256.clone(),
         request: exchanged.request.map(exchange),
         receipt: exchanged.receipt.map(exchange),
-        answers: touched.answers(base, name, effect),
+        answers: touched.answers(base, now, name, effect),
     }
 }
 

@@ -4,10 +4,14 @@ use standfast_domain::hold::{Answer, Hold, HoldClass as Class, HoldReason};
 use standfast_domain::ids::StepId;
 use standfast_domain::record::MAIN_EFFECT;
 use standfast_domain::rights::{People, Right};
+use standfast_domain::time::Time;
 use standfast_protocol::holds::{AnswerView, HeldEffectView, HoldClass, HoldView};
 
-use super::text::plain;
+use super::text::{plain, span};
 use crate::reads::Base;
+
+/// What is said of a wait for a span while its task is paused.
+const PAUSED_CLOCK: &str = "its clock stands still while the task is paused";
 
 /// What an answer is about.
 #[derive(Clone, Copy, Default)]
@@ -19,8 +23,7 @@ pub(crate) struct About<'a> {
 }
 
 /// Shows a hold of a step, or of the task itself.
-pub(crate) fn view(base: &Base, step: Option<&StepId>, hold: &Hold) -> HoldView {
-    let answers = hold.reason.answers();
+pub(crate) fn view(base: &Base, now: Time, step: Option<&StepId>, hold: &Hold) -> HoldView {
     let class = match hold.reason.class() {
         Class::Waiting => HoldClass::Waiting,
         Class::Blocked => HoldClass::Blocked,
@@ -28,28 +31,47 @@ pub(crate) fn view(base: &Base, step: Option<&StepId>, hold: &Hold) -> HoldView 
     let suggested = match (class, hold.reason) {
         // Which answer is true cannot be known from here.
         (HoldClass::Waiting, _) | (_, HoldReason::UncertainEffect) => None,
-        (HoldClass::Blocked, _) => answers.first().map(|answer| answer.as_str().to_owned()),
+        (HoldClass::Blocked, _) => {
+            hold.reason.answers().first().map(|answer| answer.as_str().to_owned())
+        }
     };
-    let effect = hold.effect.as_ref();
-    let named = effect.map(|effect| effect.name.as_str()).filter(|name| *name != MAIN_EFFECT);
-    let about = About { step, effect: named };
+    let still = hold.stands_still(&base.gate);
+    let ends_at = hold.ends_at(&base.gate, now);
+    let deadline = ends_at.filter(|_| !still).map(Time::rfc3339);
+    let message = match (ends_at, &deadline, hold.reason) {
+        (Some(at), None, _) => format!("{PAUSED_CLOCK}; {} are left", span(at.since(now))),
+        // A pause has moved it since that was written.
+        (_, Some(deadline), HoldReason::Timer) => format!("waits until {deadline}"),
+        (_, _, _) => plain(&hold.message),
+    };
+    let mut ends_by = ends_by(base, hold.reason);
+    if still {
+        ends_by[0].push_str(", once the task is resumed");
+    }
     HoldView {
         step: step.map(StepId::to_string),
         reason: hold.reason.as_str().to_owned(),
         class,
-        message: plain(&hold.message),
+        message,
         since: hold.since.rfc3339(),
-        deadline: hold.due.map(standfast_domain::time::Time::rfc3339),
-        then: hold.due.map(|_| "go_on".to_owned()),
-        ends_by: ends_by(base, hold.reason),
-        answers: answers
-            .iter()
-            .map(|answer| answer_view(base, about, hold.reason, *answer))
-            .collect(),
-        effect: effect
+        then: deadline.as_ref().map(|_| "go_on".to_owned()),
+        deadline,
+        ends_by,
+        answers: answers(base, step, hold),
+        effect: hold
+            .effect
+            .as_ref()
             .map(|effect| HeldEffectView { name: effect.name.clone(), key: effect.key.clone() }),
         suggested,
     }
+}
+
+/// Shows the answers to a hold.
+pub(crate) fn answers(base: &Base, step: Option<&StepId>, hold: &Hold) -> Vec<AnswerView> {
+    let effect = hold.effect.as_ref().map(|effect| effect.name.as_str());
+    let about = About { step, effect: effect.filter(|name| *name != MAIN_EFFECT) };
+    let each = hold.reason.answers().iter();
+    each.map(|answer| answer_view(base, about, hold.reason, *answer)).collect()
 }
 
 /// Names who or what can end a hold; never nobody, since every task has an owner.
@@ -151,7 +173,6 @@ fn effect(step: Option<&StepId>, reason: HoldReason, answer: Answer) -> String {
 #[cfg(test)]
 mod tests {
     use standfast_domain::hold::HeldEffect;
-    use standfast_domain::time::Time;
 
     use super::super::task::tests::base;
     use super::*;
@@ -161,7 +182,7 @@ mod tests {
         let base = base();
         let step = StepId::new("pay").unwrap();
         let hold = Hold::new(HoldReason::Failures, "it\u{1b}broke", Time(0));
-        let view = view(&base, Some(&step), &hold);
+        let view = view(&base, Time(1), Some(&step), &hold);
         assert_eq!(view.ends_by, ["user:ana", "group:finance"]);
         assert_eq!(view.suggested.as_deref(), Some("retry"));
         assert_eq!(view.message, "it\\u{1b}broke");
@@ -178,7 +199,7 @@ mod tests {
             let key = format!("K/pay/{name}/1");
             let effect = HeldEffect { name: name.to_owned(), key, request_sha256: None };
             let hold = Hold::new(HoldReason::UncertainEffect, "sent or not", Time(0));
-            let view = view(&base, Some(&step), &Hold { effect: Some(effect), ..hold });
+            let view = view(&base, Time(1), Some(&step), &Hold { effect: Some(effect), ..hold });
             let effect = view.effect.unwrap();
             assert_eq!((effect.name.as_str(), view.suggested), (name, None));
             assert_eq!(effect.key, format!("K/pay/{name}/1"));
@@ -196,8 +217,31 @@ mod tests {
     #[test]
     fn a_timer_ends_by_itself_and_suggests_nothing() {
         let hold = Hold { due: Some(Time(1)), ..Hold::new(HoldReason::Timer, "", Time(0)) };
-        let view = view(&base(), None, &hold);
+        let view = view(&base(), Time(0), None, &hold);
         assert_eq!(view.ends_by[0], "the timer");
         assert_eq!((view.suggested, view.then.as_deref()), (None, Some("go_on")));
+    }
+
+    #[test]
+    fn a_pause_stops_the_clock_of_a_wait_for_a_span_and_moves_its_end() {
+        let (mut base, step) = (base(), StepId::new("nap").unwrap());
+        let for_a_span = Hold {
+            due: Some(Time(60_000)),
+            paused_ms: Some(0),
+            ..Hold::new(HoldReason::Timer, "waits until 1970-01-01T00:01:00.000Z", Time(0))
+        };
+        let until = Hold { paused_ms: None, ..for_a_span.clone() };
+        base.gate.paused_at = Some(Time(20_000));
+        let paused = view(&base, Time(30_000), Some(&step), &for_a_span);
+        assert_eq!((paused.deadline, paused.then), (None, None));
+        assert_eq!(paused.message, format!("{PAUSED_CLOCK}; 40 s are left"));
+        assert_eq!(paused.ends_by[0], "the timer, once the task is resumed");
+        let fixed = view(&base, Time(30_000), Some(&step), &until);
+        assert_eq!(fixed.deadline.as_deref(), Some("1970-01-01T00:01:00.000Z"));
+
+        (base.gate.paused_at, base.gate.paused_ms) = (None, 15_000);
+        let resumed = view(&base, Time(40_000), Some(&step), &for_a_span);
+        assert_eq!(resumed.deadline.as_deref(), Some("1970-01-01T00:01:15.000Z"));
+        assert_eq!(resumed.message, "waits until 1970-01-01T00:01:15.000Z");
     }
 }

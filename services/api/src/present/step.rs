@@ -152,6 +152,11 @@ pub(crate) fn view(parts: Parts<'_>) -> StepView {
             .or(record.last.as_ref().map(|last| last.started_at))
             .map(Time::rfc3339),
         ended_at: record.is_settled().then(|| since.rfc3339()),
+        attempt_ended_at: record
+            .last
+            .as_ref()
+            .filter(|_| claim.is_none())
+            .map(|last| last.ended_at.rfc3339()),
         retry_at: match (&record.status, word) {
             (Status::Retrying { at }, StepState::Retrying) => Some(at.rfc3339()),
             _ => None,
@@ -169,7 +174,7 @@ pub(crate) fn view(parts: Parts<'_>) -> StepView {
         },
         failure: record.failure.as_deref().map(failure),
         hold: open_hold(phase, definition.part(), &record)
-            .map(|open| hold::view(base, Some(&plan.id), open)),
+            .map(|open| hold::view(base, now, Some(&plan.id), open)),
         artifacts: artifacts.iter().map(|found| artifact(base, &plan.id, found)).collect(),
         cost_usd_micros: record.cost_usd_micros,
         output: None,

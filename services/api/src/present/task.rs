@@ -102,10 +102,10 @@ pub(crate) fn holds(survey: &Survey) -> Vec<standfast_protocol::holds::HoldView>
     if base.header.state.is_final() {
         return Vec::new();
     }
-    let own = base.gate.holds.iter().map(|open| hold::view(base, None, open));
+    let own = base.gate.holds.iter().map(|open| hold::view(base, survey.now, None, open));
     let of_steps = survey.live.iter().filter_map(|live| {
         let open = step::open_hold(&base.header.phase, live.part, &live.state)?;
-        Some(hold::view(base, Some(&live.step), open))
+        Some(hold::view(base, survey.now, Some(&live.step), open))
     });
     own.chain(of_steps).collect()
 }

@@ -42,7 +42,7 @@ use tower::ServiceExt;
 use self::counted::Counted;
 use crate::admin::Admin;
 use crate::auth::Access;
-use crate::{Api, Parts, Settings};
+use crate::{Api, Crew, Parts, Settings};
 
 /// Knows one handler, `echo`, that takes anything.
 struct Echo;
@@ -107,6 +107,7 @@ impl World {
         let handlers: Arc<dyn Handlers> = Arc::new(Echo);
         let claims = Claims::new(engine.clone(), blobs, handlers.clone(), registry.clone());
         let settings = Settings {
+            crew: Crew::Processes,
             access,
             plan_dir_allowed: true,
             public_hosts,

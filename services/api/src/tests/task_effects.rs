@@ -101,6 +101,8 @@ async fn an_uncertain_effect_is_listed_explained_and_settled() {
     let command = |n: usize| listed[0]["answers"][n]["command"].as_str().unwrap();
     assert_eq!(command(0), format!("{start} happened --receipt '{{…}}'"));
     assert_eq!(command(1), format!("{start} not_happened"));
+    let not_yet = listed[0]["answers"][1]["effect"].as_str().unwrap();
+    assert!(not_yet.contains("; taken from "), "the request may be under way: {not_yet}");
 
     let view = world.get(&format!("/v1/tasks/{task}")).await.json();
     assert_eq!(view["holds"][0]["effect"], json!({"name": "main", "key": key}));
@@ -108,7 +110,9 @@ async fn an_uncertain_effect_is_listed_explained_and_settled() {
     assert_eq!(explain["open"]["uncertain"], json!(["pay"]));
     assert_eq!(explain["stop_now"]["to_settle"], json!(["pay"]));
     let why = explain["why"]["text"].as_array().unwrap();
-    let line = |n: usize| why[n].as_str().unwrap().to_owned();
+    assert!(why[0].as_str().unwrap().starts_with("no scheduler lives"), "{why:?}");
+    assert_eq!(explain["why"]["unattended"], "no_scheduler");
+    let line = |n: usize| why[n + 1].as_str().unwrap().to_owned();
     assert!(line(1).starts_with("The attempt ended") && line(1).contains("no answer"), "{why:?}");
     assert!(line(3).contains(&format!("Look for key {key}")), "{why:?}");
     assert!(line(4).contains(&format!("{start} happened --receipt '{{…}}'")), "{why:?}");

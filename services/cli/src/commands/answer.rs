@@ -63,9 +63,7 @@ pub async fn execute(args: AnswerArgs) -> Result<Exit, Failure> {
     };
     look::line(&format!("answered `{answer}`: {step}the task is {}", answered.state))?;
     if !works && !answered.state.is_ended() {
-        let place = args.place.arguments();
-        let command = format!("standfast run --resume {}{place}", answered.task);
-        look::note(&format!("nobody works on this state now; go on with: {command}"));
+        look::note(&args.place.idle(Some(&answered.task)));
     }
     Ok(Exit::Completed)
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use standfast_brokers::rabbitmq::{
-    DELIVERY_LIMIT, Pick, REJECTED_LIST_MAX, RabbitBroker, RejectedMessage,
+    DELIVERY_LIMIT, Pass, Pick, REJECTED_LIST_MAX, RabbitBroker, RejectedMessage,
 };
 use standfast_domain::time::Time;
 use standfast_engine::ports::BrokerError;
@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::look::{self, Look};
 use crate::show::quantities::{bytes, count, when};
 use crate::show::table::Table;
+use crate::text;
 use crate::wiring::brokers::{self, BrokerArgs};
 
 /// What may be typed.
@@ -54,7 +55,7 @@ struct ListArgs {
 
 #[derive(Args, Debug)]
 struct PickArgs {
-    /// The message's id
+    /// The message's id; of one without, the name that `dead list` shows
     #[arg(required_unless_present = "all")]
     id: Option<String>,
     /// All that are there now
@@ -87,18 +88,23 @@ fn pick(args: &PickArgs) -> Pick {
 
 async fn finish(
     broker: RabbitBroker,
-    done: Result<usize, BrokerError>,
+    done: Result<Pass, BrokerError>,
     args: &PickArgs,
     what: &str,
 ) -> Result<Exit, Failure> {
     broker.close().await;
-    let done = done.map_err(brokers::failure)?;
-    if let (0, Some(id)) = (done, &args.id) {
+    let pass = done.map_err(brokers::failure)?;
+    if let (0, [], Some(id)) = (pass.done, &pass.stay[..], &args.id) {
         let message = format!("there is no rejected message `{id}`");
         return Err(Failure::new(message).and("see: standfast dead list"));
     }
-    look::line(&format!("{} {what}", count(done as u64, "message")))?;
-    Ok(Exit::Completed)
+    let done = format!("{} {what}", count(pass.done as u64, "message"));
+    if pass.stay.is_empty() {
+        look::line(&done)?;
+        return Ok(Exit::Completed);
+    }
+    let failure = Failure::new(format!("{done}, {} not", pass.stay.len()));
+    Err(pass.stay.iter().fold(failure, |failure, why| failure.and(text::plain(why))))
 }
 
 async fn list(args: ListArgs) -> Result<Exit, Failure> {
@@ -124,10 +130,10 @@ fn table(messages: &[RejectedMessage], look: &Look) -> Vec<String> {
     let mut table = Table::new(&[&columns[..], &[("WHY", usize::MAX)]].concat());
     for message in messages {
         table.row(vec![
-            message.message_id.clone().unwrap_or_else(|| "(without an id)".to_owned()),
+            message.name(),
             message.routing_key.clone().unwrap_or_else(|| "unknown".to_owned()),
             bytes(message.body.len() as u64),
-            at(message).map(|at| when(&at, look)).unwrap_or_default(),
+            message.at.map(|at| when(&at.rfc3339(), look)).unwrap_or_default(),
             message.reason.as_deref().map(why).unwrap_or_default(),
         ]);
     }
@@ -149,17 +155,13 @@ fn why(reason: &str) -> String {
     }
 }
 
-fn at(message: &RejectedMessage) -> Option<String> {
-    let seconds = i64::try_from(message.at?).ok()?;
-    Some(Time(seconds.checked_mul(1_000)?).rfc3339())
-}
-
 fn as_json(message: &RejectedMessage) -> Value {
     json!({
+        "name": message.name(),
         "message_id": message.message_id,
         "routing_key": message.routing_key,
         "reason": message.reason.as_deref().map(parsed),
-        "rejected_at": at(message),
+        "rejected_at": message.at.map(Time::rfc3339),
         "headers": message.headers,
         "body": body(&message.body),
     })
@@ -188,7 +190,7 @@ mod tests {
             reason: Some(reason.into()),
             headers: Vec::new(),
             body: Bytes::from_static(b"{\xff}"),
-            at: Some(1_795_961_000),
+            at: Some(Time(1_795_961_000_000)),
         };
         let messages = [message(Some("order-4711"), reason), message(None, "delivery_limit\u{1b}")];
         insta::assert_snapshot!(table(&messages, &terminal(100)).join("\n"));

@@ -150,8 +150,12 @@ pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
         page.tasks.extend(next.tasks);
         page.next_cursor = next.next_cursor;
     }
+    let idle = connection.own.is_some() && page.tasks.iter().any(|task| !task.state.is_ended());
     connection.close().await;
     print(&page, query.by_holds(), args.json)?;
+    if idle {
+        look::note(&args.place.idle(None));
+    }
     Ok(Exit::Completed)
 }
 

@@ -1,6 +1,7 @@
 //! `standfast run`: a plan from start to end in this process, with nothing else installed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use standfast_domain::ids::{Principal, TaskId};
@@ -19,6 +20,9 @@ use crate::text;
 use crate::wiring::embedded::{self, Work};
 use crate::wiring::endpoint;
 use crate::wiring::signals::Interrupts;
+
+/// How long the end may wait for the word on what is under way outside.
+const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
 
 /// What may be typed.
 #[derive(Args, Debug)]
@@ -105,7 +109,8 @@ pub async fn execute(args: RunArgs) -> Result<Exit, Failure> {
             }
             None => {
                 screen.finish();
-                look::note("ending: what runs is handed back; Ctrl-C again ends at once");
+                let under_way = run.under_way(&connection.client, &task).await;
+                look::note(&ending(&under_way));
                 tokio::select! {
                     () = connection.close() => {}
                     () = interrupts.next() => {}
@@ -115,6 +120,19 @@ pub async fn execute(args: RunArgs) -> Result<Exit, Failure> {
             }
         }
     }
+}
+
+/// Says what an end means for what runs, and for what may have been sent already.
+fn ending(under_way: &[String]) -> String {
+    let sent = match under_way {
+        [] => String::new(),
+        steps => format!(
+            "; `{}` may have changed something outside already: if that cannot be found out, it \
+             is for you to say",
+            text::plain(&steps.join("`, `"))
+        ),
+    };
+    format!("ending: what runs is handed back{sent}; Ctrl-C again ends at once")
 }
 
 /// One run, as it was asked for.
@@ -152,6 +170,12 @@ impl Run<'_> {
     async fn connection(&self) -> Result<Connection, Failure> {
         let (endpoint, own) = embedded::work_or_join(&self.args.data, self.args.work).await?;
         connect::to(&endpoint, self.args.acting_as.as_ref(), own)
+    }
+
+    /// Names the steps whose effects are under way, if that can be had at once.
+    async fn under_way(&self, client: &Client, task: &str) -> Vec<String> {
+        let asked = tokio::time::timeout(PATIENCE_AT_THE_END, client.explain(task)).await;
+        asked.ok().and_then(Result::ok).map(|told| told.open.in_flight).unwrap_or_default()
     }
 
     /// True if no other process works on the folder any more.

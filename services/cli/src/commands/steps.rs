@@ -1,7 +1,7 @@
 //! `standfast steps`: a task's steps.
 
 use clap::Args;
-use standfast_protocol::steps::StepPage;
+use standfast_protocol::steps::{StepPage, StepState};
 
 use crate::connect::{Missing, Place, connect};
 use crate::exit::Exit;
@@ -32,7 +32,11 @@ pub struct StepsArgs {
 pub async fn execute(args: StepsArgs) -> Result<Exit, Failure> {
     let connection = connect(&args.place, Missing::Refuse).await?;
     let all = all_steps(&connection.client, &args.task).await?;
+    let idle = connection.own.is_some() && all.iter().any(|step| moves(step.state));
     connection.close().await;
+    if idle {
+        look::note(&args.place.idle(Some(&args.task)));
+    }
     if args.json {
         look::json(&StepPage { steps: all, next_cursor: None })?;
         return Ok(Exit::Completed);
@@ -41,4 +45,16 @@ pub async fn execute(args: StepsArgs) -> Result<Exit, Failure> {
     let widths = steps::Widths::of(&all);
     look::lines(all.iter().map(|step| steps::line(step, widths, &look)))?;
     Ok(Exit::Completed)
+}
+
+/// Says whether a step would go on by itself if somebody worked.
+fn moves(state: StepState) -> bool {
+    match state {
+        StepState::Pending | StepState::Ready | StepState::Running | StepState::Retrying => true,
+        StepState::Held
+        | StepState::Succeeded
+        | StepState::Failed
+        | StepState::Skipped
+        | StepState::Cancelled => false,
+    }
 }

@@ -83,9 +83,7 @@ fn tell(args: &SubmitArgs, submitted: &Submitted, works: bool) -> Result<Exit, F
     let (id, state) = (&submitted.id, submitted.state);
     look::note(&format!("{word}, {state}; see: standfast explain {id}{place}"));
     if !works && !state.is_ended() {
-        look::note(&format!(
-            "nobody works on this state now; go on with: standfast run --resume {id}{place}"
-        ));
+        look::note(&args.place.idle(Some(id)));
     }
     Ok(Exit::Completed)
 }

@@ -3,6 +3,7 @@
 mod inputs;
 mod yaml;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,10 +13,13 @@ use standfast_domain::plan::Fault;
 
 use crate::failure::Failure;
 
+/// Names standard input where a file is named.
+const STANDARD_INPUT: &str = "-";
+
 /// Names a plan's file and sets its inputs.
 #[derive(Args, Clone, Debug)]
 pub struct PlanArgs {
-    /// File of the plan, YAML or JSON
+    /// File of the plan, YAML or JSON; `-` reads standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     #[command(flatten)]
@@ -72,19 +76,12 @@ impl PlanArgs {
 
 /// Reads a plan's file and sets its inputs.
 pub fn read(file: &Path, inputs: &InputArgs) -> Result<PlanFile, Failure> {
-    let shown = file.display();
-    let unreadable =
-        |error: std::io::Error| Failure::new(format!("failed to read the plan {shown}: {error}"));
-    let size = std::fs::metadata(file).map_err(unreadable)?;
-    if size.len() > PLAN_BYTES_MAX as u64 {
-        let (max, len) = (PLAN_BYTES_MAX, size.len());
-        let message = format!("the plan {shown} has {len} bytes, at most {max} are allowed");
-        return Err(Failure::new(message));
-    }
-    let bytes = std::fs::read(file).map_err(unreadable)?;
-    let mut plan = parse("the plan", file, &bytes)?;
+    let mut plan = parse("the plan", file, &contents("the plan", file)?)?;
     inputs::set(&mut plan, &inputs.inputs)?;
-    let absolute = std::path::absolute(file).map_err(unreadable)?;
+    let shown = file.display();
+    // A plan from standard input would be a file here.
+    let absolute = std::path::absolute(file)
+        .map_err(|error| Failure::new(format!("failed to find the plan {shown}: {error}")))?;
     let dir = absolute.parent().unwrap_or(Path::new("/")).to_str().map(str::to_owned);
     let dir = dir.ok_or_else(|| {
         Failure::new(format!("the folder of {shown} is not UTF-8, which a plan cannot name"))
@@ -94,13 +91,24 @@ pub fn read(file: &Path, inputs: &InputArgs) -> Result<PlanFile, Failure> {
 
 /// Reads any other file as strictly as a plan.
 pub fn read_value(file: &Path) -> Result<Value, Failure> {
+    parse("the file", file, &contents("the file", file)?)
+}
+
+/// Reads a file, or standard input, up to what a plan may have.
+fn contents(what: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     let shown = file.display();
-    let unreadable =
-        |error: std::io::Error| Failure::new(format!("failed to read {shown}: {error}"));
-    if std::fs::metadata(file).map_err(unreadable)?.len() > PLAN_BYTES_MAX as u64 {
-        return Err(Failure::new(format!("{shown} has more than {PLAN_BYTES_MAX} bytes")));
+    let input: std::io::Result<Box<dyn Read>> = match file == Path::new(STANDARD_INPUT) {
+        true => Ok(Box::new(std::io::stdin().lock())),
+        false => std::fs::File::open(file).map(|file| Box::new(file) as Box<dyn Read>),
+    };
+    let mut bytes = Vec::new();
+    input
+        .and_then(|input| input.take(PLAN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|error| Failure::new(format!("failed to read {what} {shown}: {error}")))?;
+    match bytes.len() > PLAN_BYTES_MAX {
+        true => Err(Failure::new(format!("{what} {shown} has more than {PLAN_BYTES_MAX} bytes"))),
+        false => Ok(bytes),
     }
-    parse("the file", file, &std::fs::read(file).map_err(unreadable)?)
 }
 
 /// Reads a file's text; what it is shows in its content.

@@ -88,7 +88,8 @@ pub fn left(files: &[impl AsRef<Path>], effects: &[LandedEffect]) -> Vec<String>
     });
     let effects = effects.iter().map(|effect| {
         let target = effect.target.as_deref().unwrap_or(&effect.name);
-        format!("  landed    {} → {}", text::plain(&effect.step), text::plain(target))
+        let word = if effect.undone_at.is_some() { "undone" } else { "landed" };
+        format!("  {word}    {} → {}", text::plain(&effect.step), text::plain(target))
     });
     files.chain(effects).collect()
 }
@@ -156,10 +157,16 @@ mod tests {
             at: String::new(),
             receipt: None,
             can_be_undone: true,
+            undone_at: None,
         };
+        let undone = LandedEffect { undone_at: Some(String::new()), ..effect.clone() };
         assert_eq!(
-            left(&[Path::new("./.standfast/artifacts/t/N.md")], &[effect]),
-            ["  artifact  ./.standfast/artifacts/t/N.md", "  landed    publish → published/"]
+            left(&[Path::new("./.standfast/artifacts/t/N.md")], &[effect, undone]),
+            [
+                "  artifact  ./.standfast/artifacts/t/N.md",
+                "  landed    publish → published/",
+                "  undone    publish → published/",
+            ]
         );
     }
 }

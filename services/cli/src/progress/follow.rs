@@ -312,10 +312,11 @@ impl<'a> Following<'a> {
     }
 }
 
-/// How long a step's last attempt took.
+/// How long the last attempt of a step took that has settled.
 fn work_of(step: &StepView) -> Option<Span> {
-    let at = |text: &Option<String>| Time::parse_rfc3339(text.as_deref()?);
-    Some(at(&step.ended_at)?.since(at(&step.started_at)?))
+    let ended_at = steps::attempt_end(step)?;
+    let started_at = Time::parse_rfc3339(step.started_at.as_deref()?)?;
+    Some(Time::parse_rfc3339(ended_at)?.since(started_at))
 }
 
 /// Steps that have settled keep their line.
@@ -365,6 +366,10 @@ mod tests {
     fn work_is_the_time_between_start_and_end() {
         assert_eq!(work_of(&step("a", StepState::Succeeded)), Some(Span(120)));
         assert_eq!(work_of(&step("a", StepState::Running)), None);
+        let mut held = step("a", StepState::Failed);
+        held.ended_at = Some("2026-11-29T15:00:00.000Z".to_owned());
+        held.attempt_ended_at = Some("2026-11-29T14:14:10.700Z".to_owned());
+        assert_eq!(work_of(&held), Some(Span(200)), "without the hold");
     }
 
     #[test]

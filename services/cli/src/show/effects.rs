@@ -35,8 +35,10 @@ fn block(effect: &EffectView, place: &str, look: &Look) -> Vec<String> {
         EffectStanding::NotLanded => ('-', Tone::Dim),
     };
     let how = effect.how.as_deref().map(|how| format!(" ({})", plain(how))).unwrap_or_default();
+    let undone = effect.undone_at.as_deref();
+    let undone = undone.map(|at| format!(" · undone {}", when_both(at, look))).unwrap_or_default();
     let head = format!(
-        "{mark} {}/{} · {} · {}{how} since {}",
+        "{mark} {}/{} · {} · {}{how} since {}{undone}",
         plain(&effect.step),
         plain(&effect.name),
         plain(&effect.class),

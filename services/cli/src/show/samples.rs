@@ -57,6 +57,7 @@ pub fn step(id: &str, state: StepState) -> StepView {
         since: "2026-11-29T14:14:10.620Z".to_owned(),
         started_at: begun.then(|| "2026-11-29T14:14:10.500Z".to_owned()),
         ended_at: ended.then(|| "2026-11-29T14:14:10.620Z".to_owned()),
+        attempt_ended_at: None,
         retry_at: None,
         worker: None,
         waiting_for: None,
@@ -130,6 +131,7 @@ pub fn effect(step: &str, standing: EffectStanding) -> EffectView {
         since: "2026-11-29T14:02:11.000Z".to_owned(),
         intended_at: "2026-11-29T14:01:40.000Z".to_owned(),
         send_before: "2026-11-29T14:01:50.000Z".to_owned(),
+        undone_at: None,
         settled_by: "2026-11-29T14:02:20.000Z".to_owned(),
         worker: "w-9d".to_owned(),
         attempt: 1,
@@ -200,6 +202,7 @@ pub fn explain() -> Explain {
             ]),
         },
         why: Why {
+            unattended: None,
             holds: vec![hold("pay", "failures")],
             waiting: Vec::new(),
             text: lines(&[

@@ -128,7 +128,7 @@ fn duration(step: &StepView, look: &Look) -> Option<u64> {
     match step.state {
         StepState::Running => between(started, &look.now.rfc3339()),
         StepState::Succeeded | StepState::Failed | StepState::Cancelled => {
-            between(started, step.ended_at.as_deref()?)
+            between(started, attempt_end(step)?)
         }
         StepState::Pending
         | StepState::Ready
@@ -136,6 +136,12 @@ fn duration(step: &StepView, look: &Look) -> Option<u64> {
         | StepState::Held
         | StepState::Skipped => None,
     }
+}
+
+/// Gives when the last attempt of a settled step ended: before any hold that settled it.
+pub fn attempt_end(step: &StepView) -> Option<&str> {
+    let settled_at = step.ended_at.as_deref()?;
+    Some(step.attempt_ended_at.as_deref().unwrap_or(settled_at))
 }
 
 /// Says in a few words what is worth knowing about a step where it stands.

@@ -64,7 +64,7 @@ pub fn failure(error: BrokerError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use standfast_brokers::rabbitmq::{REASON_HEADER, ROUTING_KEY_HEADER};
+    use standfast_brokers::rabbitmq::{REASON_HEADER, REJECTED_AT_HEADER, ROUTING_KEY_HEADER};
     use standfast_domain::ids::Queue;
     use standfast_protocol::amqp;
 
@@ -81,6 +81,7 @@ mod tests {
         assert_eq!(names.rejected(), amqp::REJECTED_QUEUE);
         assert_eq!(names.steps(&queue), amqp::steps_queue("q"));
         assert_eq!(REASON_HEADER, amqp::PROBLEM_HEADER);
+        assert_eq!(REJECTED_AT_HEADER, amqp::REJECTED_AT_HEADER);
         assert_eq!(ROUTING_KEY_HEADER, amqp::ROUTING_KEY_HEADER);
     }
 }

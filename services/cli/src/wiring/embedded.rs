@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Args;
 use standfast_api::admin::Admin;
 use standfast_api::auth::Access;
-use standfast_api::serve;
+use standfast_api::{Crew, serve};
 use standfast_brokers::in_process::InProcessBroker;
 use standfast_domain::ids::{Queue, WorkerId};
 use standfast_engine::claims::CLAIM_LENGTH;
@@ -166,6 +166,7 @@ async fn start(
     let allow_private = work.is_some_and(|work| work.allow_private_addresses);
     let broker = Arc::new(InProcessBroker::new());
     let mut parts = Parts::start(Arc::new(store), broker, &blobs, allow_private).await?;
+    parts.crew = Crew::Folder { works: work.is_some() };
     let (shutdown, hurry) = (CancellationToken::new(), CancellationToken::new());
     let (mut tasks, mut admin) = (Vec::new(), Admin::default());
     if let Some(work) = work {

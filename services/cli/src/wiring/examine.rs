@@ -1,14 +1,17 @@
 //! The checks of `standfast doctor`: each looks at one thing and says what to do about it.
 
+use std::collections::BTreeSet;
+
 use standfast_brokers::rabbitmq::RabbitBroker;
 use standfast_domain::commit::Home;
-use standfast_domain::ids::Partition;
+use standfast_domain::ids::{Partition, Queue};
 use standfast_domain::index::{self, ready_index};
 use standfast_domain::time::Time;
-use standfast_engine::Engine;
 use standfast_engine::blobs::Blobs;
 use standfast_engine::installation::Installation;
 use standfast_engine::ports::{Broker, Depth, Source, StoreHealth};
+use standfast_engine::registry::{Registry, WorkerInfo};
+use standfast_engine::{Engine, EngineError, schedulers};
 use standfast_protocol::health::{DoctorCheck, Severity};
 
 use super::brokers::{self, AnyBrokerArgs};
@@ -51,6 +54,9 @@ pub async fn store(args: &StoreArgs, blobs: Option<&str>, counts: bool) -> Vec<D
         return checks;
     }
     checks.push(clock(&engine).await);
+    if args.redis.is_some() {
+        checks.extend(crew(&engine).await); // a folder's own process is all there is to it
+    }
     if let Some(url) = blobs {
         checks.push(blobs_marker(&engine, url).await);
     }
@@ -127,6 +133,68 @@ fn clock_check(store: Time, local: Time) -> DoctorCheck {
     let found = format!("the store's is {} {word} this machine's", span(difference));
     let advice = "let both follow a time server; timers go by the store's";
     problem("clock", Severity::Warning, found, advice)
+}
+
+/// Looks who works. An installation that was just made has nobody, which is no fault of it; steps
+/// that nobody takes are.
+async fn crew(engine: &Engine) -> Vec<DoctorCheck> {
+    let mut checks = vec![match schedulers::living(engine).await {
+        Ok(living) => schedulers_check(living),
+        Err(error) => fault("schedulers", stores::failure(error)),
+    }];
+    match unserved(engine).await {
+        Ok((workers, waiting)) => {
+            checks.push(workers_check(&workers));
+            checks.extend(waiting.iter().map(|(queue, steps)| unserved_check(queue, *steps)));
+        }
+        Err(error) => checks.push(fault("workers", stores::failure(error))),
+    }
+    checks
+}
+
+/// Gives the workers that live, and the queues with ready steps that none of them takes from.
+async fn unserved(engine: &Engine) -> Result<(Vec<WorkerInfo>, Vec<(Queue, u64)>), EngineError> {
+    let workers = Registry::new(engine.clone()).workers().await?;
+    let mut waiting = Vec::new();
+    for queue in engine.queues().await? {
+        if workers.iter().any(|worker| worker.queues.contains(&queue)) {
+            continue;
+        }
+        let index = ready_index(&queue);
+        let homes: Vec<(Home, String)> =
+            Partition::all().map(|part| (Home::Partition(part), index.clone())).collect();
+        let steps = engine.store().counts(&homes).await?.iter().sum();
+        waiting.extend((steps > 0).then_some((queue, steps)));
+    }
+    Ok((workers, waiting))
+}
+
+fn schedulers_check(living: usize) -> DoctorCheck {
+    match living {
+        0 => {
+            let advice = "start one: standfast scheduler; clocks, retries and attempts of lost \
+                          workers wait for it";
+            problem("schedulers", Severity::Info, "none lives".to_owned(), advice)
+        }
+        living => fine("schedulers", format!("{living} live")),
+    }
+}
+
+fn workers_check(workers: &[WorkerInfo]) -> DoctorCheck {
+    if workers.is_empty() {
+        let advice = "start one: standfast worker --queue default";
+        return problem("workers", Severity::Info, "none lives".to_owned(), advice);
+    }
+    let queues: BTreeSet<&str> =
+        workers.iter().flat_map(|worker| &worker.queues).map(Queue::as_str).collect();
+    let queues: Vec<&str> = queues.into_iter().collect();
+    fine("workers", format!("{} live, of the queues {}", workers.len(), queues.join(", ")))
+}
+
+fn unserved_check(queue: &Queue, steps: u64) -> DoctorCheck {
+    let found = format!("{} ready, and no live worker takes from it", count(steps, "step"));
+    let advice = format!("start one: standfast worker --queue {queue}");
+    problem(&format!("queue {queue}"), Severity::Warning, found, &advice)
 }
 
 async fn blobs_marker(engine: &Engine, url: &str) -> DoctorCheck {
@@ -228,6 +296,8 @@ fn fault(name: &str, failure: Failure) -> DoctorCheck {
 
 #[cfg(test)]
 mod tests {
+    use standfast_domain::ids::WorkerId;
+
     use super::*;
 
     #[test]
@@ -259,6 +329,30 @@ mod tests {
         assert_eq!(severities, expected);
         assert!(checks[1].found.contains("may be lost"));
         assert!(checks[1].advice.contains("--accept-relaxed-durability"));
+    }
+
+    #[test]
+    fn who_works_is_named_and_who_is_missing_too() {
+        let worker = |queue: &str| WorkerInfo {
+            worker: WorkerId::new("w").unwrap(),
+            principal: None,
+            queues: vec![Queue::new(queue).unwrap()],
+            unsubscribed: Vec::new(),
+            handlers: Vec::new(),
+            load: None,
+            expires_at: Time(0),
+        };
+        let workers = [worker("night"), worker("default"), worker("night")];
+        assert_eq!(workers_check(&workers).found, "3 live, of the queues default, night");
+        assert_eq!(schedulers_check(2).found, "2 live");
+        for check in [workers_check(&[]), schedulers_check(0)] {
+            assert_eq!((check.ok, check.severity), (false, Severity::Info), "{check:?}");
+            assert!(check.advice.starts_with("start one: standfast "), "{check:?}");
+        }
+        let check = unserved_check(&Queue::new("night").unwrap(), 1);
+        assert_eq!((check.name.as_str(), check.severity), ("queue night", Severity::Warning));
+        assert!(check.found.starts_with("1 step ready"), "{check:?}");
+        assert!(check.advice.ends_with("--queue night"), "{check:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use standfast_api::admin::Admin;
 use standfast_api::auth::Access;
-use standfast_api::{Api, Settings};
+use standfast_api::{Api, Crew, Settings};
 use standfast_domain::time::Span;
 use standfast_engine::Engine;
 use standfast_engine::blobs::{BlobError, Blobs};
@@ -43,6 +43,8 @@ pub struct Parts {
     pub retention: Span,
     /// Host names that requests to the api may name besides loopback ones; empty: any.
     pub public_hosts: Vec<String>,
+    /// Who does the work.
+    pub crew: Crew,
 }
 
 impl Parts {
@@ -73,6 +75,7 @@ impl Parts {
             claim_length: CLAIM_LENGTH,
             retention: RETENTION_DEFAULT,
             public_hosts: Vec::new(),
+            crew: Crew::Processes,
         })
     }
 
@@ -90,6 +93,7 @@ impl Parts {
             public_hosts: self.public_hosts.clone(),
             retention: self.retention,
             claim_length: self.claim_length,
+            crew: self.crew,
         };
         let parts = standfast_api::Parts {
             claims: self.claims.clone(),

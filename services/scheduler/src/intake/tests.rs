@@ -1,5 +1,6 @@
 //! What becomes of single messages.
 
+mod envelopes;
 mod stops;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +24,7 @@ use standfast_engine::ports::{
 use standfast_engine::submission::RETENTION_DEFAULT;
 use standfast_engine::time::SystemIds;
 use standfast_engine::tokens::Grant;
+use standfast_protocol::amqp::{PROBLEM_HEADER, REJECTED_AT_HEADER, ROUTING_KEY_HEADER};
 use standfast_stores::redb::RedbStore;
 use tokio::sync::Notify;
 
@@ -227,6 +229,7 @@ async fn only_an_admin_submits_for_another_owner() {
     assert!(rejected.headers.iter().any(|(name, _)| name == PROBLEM_HEADER));
     let key = (ROUTING_KEY_HEADER.to_owned(), SUBMIT.to_owned());
     assert!(rejected.headers.contains(&key));
+    assert!(rejected.headers.iter().any(|(name, _)| name == REJECTED_AT_HEADER));
 }
 
 /// A submission that wants a reply.
@@ -527,8 +530,8 @@ async fn sent_again(world: &World, message: &Delivery) -> Delivery {
     let reply = direct(world.intake.accept(message).await.unwrap());
     world.intake.finish(message, &reply, &mut false).await.unwrap();
     let rejected = world.broker.inner.take_rejected().pop().expect("it was rejected");
-    let kept =
-        |(name, _): &(String, String)| ![PROBLEM_HEADER, ROUTING_KEY_HEADER].contains(&&**name);
+    let added = [PROBLEM_HEADER, REJECTED_AT_HEADER, ROUTING_KEY_HEADER];
+    let kept = |(name, _): &(String, String)| !added.contains(&&**name);
     let headers: Vec<_> = rejected.headers.into_iter().filter(kept).collect();
     assert!(!headers.iter().any(|(name, _)| name == TOKEN_HEADER), "a token is never kept");
     Delivery {

@@ -83,6 +83,12 @@ pub trait Handler: Send + Sync {
     /// error where the plan must say it.
     fn effect(&self, input: &Value) -> Result<EffectClass, String>;
 
+    /// Checks a receipt that a person gives: it becomes the step's output, so it must look like
+    /// one. Says what was expected.
+    fn check_receipt(&self, _receipt: &Value) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Says whether attempts use their directory besides a step's artifact and inputs. Where it
     /// is false and there are none of those, [`Job::directory`] names a place that does not exist.
     fn uses_directory(&self) -> bool {

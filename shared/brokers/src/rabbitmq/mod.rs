@@ -45,8 +45,10 @@ use crate::limits::check_message;
 
 pub use self::counters::RabbitCounters;
 pub use self::counters::RabbitStanding;
+pub use self::rejected::Pass;
 pub use self::rejected::Pick;
 pub use self::rejected::REASON_HEADER;
+pub use self::rejected::REJECTED_AT_HEADER;
 pub use self::rejected::REJECTED_LIST_MAX;
 pub use self::rejected::REJECTED_SCAN_MAX;
 pub use self::rejected::ROUTING_KEY_HEADER;

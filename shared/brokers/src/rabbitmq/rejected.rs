@@ -10,6 +10,8 @@ use lapin::message::BasicGetMessage;
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel};
+use sha2::{Digest, Sha256};
+use standfast_domain::time::Time;
 use standfast_engine::ports::BrokerError;
 use tokio::time::{Instant, timeout};
 
@@ -23,6 +25,12 @@ use super::{PERSISTENT, RabbitBroker, is_not_found};
 pub const REASON_HEADER: &str = "standfast-reason";
 /// Carries the routing key that a rejected message was first sent with.
 pub const ROUTING_KEY_HEADER: &str = "standfast-routing-key";
+/// Carries when a message was rejected (RFC 3339), where the intake did that.
+pub const REJECTED_AT_HEADER: &str = "standfast-rejected-at";
+/// What the intake calls a message that its sender gave no id.
+const NO_ID: &str = "none";
+/// Hex digits of a name that is made of a body.
+const BODY_NAME_DIGITS: usize = 12;
 /// Carries the proof of who first sent a rejected message.
 pub const SENDER_HEADER: &str = "standfast-sender";
 /// Carries the publisher's token, in messages that the broker itself gave up.
@@ -46,8 +54,26 @@ pub struct RejectedMessage {
     pub headers: Vec<(String, String)>,
     /// The body as it came.
     pub body: Bytes,
-    /// When it was rejected, in seconds since 1970, if the sender or the broker says so.
-    pub at: Option<u64>,
+    /// When it was rejected, if the intake or the broker says so; else when it was sent, if its
+    /// sender does.
+    pub at: Option<Time>,
+}
+
+impl RejectedMessage {
+    /// Names it for [`Pick::One`]: by its id, or, without one, by its body.
+    pub fn name(&self) -> String {
+        let id = self.message_id.as_deref().filter(|id| *id != NO_ID);
+        id.map_or_else(|| body_name(&self.body), str::to_owned)
+    }
+}
+
+/// What one pass over rejected messages did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// Messages that were sent again or removed.
+    pub done: usize,
+    /// Why others stay, a sentence each.
+    pub stay: Vec<String>,
 }
 
 /// Which rejected messages are meant.
@@ -55,7 +81,7 @@ pub struct RejectedMessage {
 pub enum Pick {
     /// All that are there when the pass begins.
     All,
-    /// The one with this message id.
+    /// The first with this name, see [`RejectedMessage::name`].
     One(String),
 }
 
@@ -63,8 +89,9 @@ impl Pick {
     fn takes(&self, message: &BasicGetMessage) -> bool {
         match self {
             Self::All => true,
-            Self::One(id) => {
-                message.properties.message_id().as_ref().is_some_and(|found| found.as_str() == id)
+            Self::One(name) => {
+                let id = message.properties.message_id().as_ref();
+                id.is_some_and(|id| id.as_str() == name) || body_name(&message.data) == *name
             }
         }
     }
@@ -105,19 +132,19 @@ impl RabbitBroker {
 
     /// Sends rejected messages again to where they were first sent, and says how many. They keep
     /// their senders: a message that does not prove its own stays where it is.
-    pub async fn rejected_requeue(&self, pick: &Pick) -> Result<usize, BrokerError> {
+    pub async fn rejected_requeue(&self, pick: &Pick) -> Result<Pass, BrokerError> {
         self.rejected_each(pick, true).await
     }
 
     /// Removes rejected messages for good and says how many.
-    pub async fn rejected_drop(&self, pick: &Pick) -> Result<usize, BrokerError> {
+    pub async fn rejected_drop(&self, pick: &Pick) -> Result<Pass, BrokerError> {
         self.rejected_each(pick, false).await
     }
 
-    async fn rejected_each(&self, pick: &Pick, again: bool) -> Result<usize, BrokerError> {
+    async fn rejected_each(&self, pick: &Pick, again: bool) -> Result<Pass, BrokerError> {
         let channel = self.rejected_channel().await?;
-        let mut passed_over = Vec::new();
-        let (mut done, mut looked, mut most) = (0, 0, REJECTED_SCAN_MAX);
+        let (mut passed_over, mut pass) = (Vec::new(), Pass::default());
+        let (mut looked, mut most) = (0, REJECTED_SCAN_MAX);
         let mut outcome = Ok(());
         while looked < most {
             let Some(message) = self.rejected_next(&channel).await? else { break };
@@ -132,21 +159,23 @@ impl RabbitBroker {
             }
             if again && let Err(fault) = self.send_again(&message).await {
                 passed_over.push(message);
-                let one_alone = matches!(fault, BrokerError::Refused(_)) && !pick.is_one();
-                outcome = outcome.and(Err(fault));
-                match one_alone {
+                match fault {
+                    BrokerError::Refused(reason) => pass.stay.push(reason),
+                    other => outcome = Err(after(pass.done, other)),
+                }
+                match outcome.is_ok() && !pick.is_one() {
                     true => continue, // the others may go
                     false => break,
                 }
             }
-            acknowledge(&message).await?;
-            done += 1;
+            acknowledge(&message).await.map_err(|error| after(pass.done, error))?;
+            pass.done += 1;
             if pick.is_one() {
                 break;
             }
         }
         hand_back(&channel, passed_over).await;
-        outcome.map(|()| done)
+        outcome.map(|()| pass)
     }
 
     async fn rejected_channel(&self) -> Result<Channel, BrokerError> {
@@ -170,7 +199,7 @@ impl RabbitBroker {
 
     async fn send_again(&self, message: &BasicGetMessage) -> Result<(), BrokerError> {
         let shown = show(message);
-        let name = shown.message_id.as_deref().unwrap_or("without an id");
+        let name = shown.name();
         let Some(key) = shown.routing_key else {
             let reason = format!("message `{name}` does not say where it was sent; drop it");
             return Err(BrokerError::Refused(reason));
@@ -219,7 +248,13 @@ impl RabbitBroker {
         let mut headers = FieldTable::default();
         for (name, value) in old.headers().iter().flatten() {
             let name = name.as_str();
-            let added = [REASON_HEADER, ROUTING_KEY_HEADER, "x-death", "x-delivery-count"];
+            let added = [
+                REASON_HEADER,
+                REJECTED_AT_HEADER,
+                ROUTING_KEY_HEADER,
+                "x-death",
+                "x-delivery-count",
+            ];
             if !added.contains(&name) && !name.starts_with("x-first-death") {
                 headers.insert(short(name)?, value.clone());
             }
@@ -265,16 +300,39 @@ fn show(message: &BasicGetMessage) -> RejectedMessage {
         _ => None,
     });
     let died_at = death.and_then(|death| match death.inner().get("time")? {
-        AMQPValue::Timestamp(seconds) => Some(*seconds),
+        AMQPValue::Timestamp(seconds) => moment(*seconds),
         _ => None,
     });
+    let rejected_at = header(REJECTED_AT_HEADER).and_then(|at| Time::parse_rfc3339(&at));
+    let sent_at = message.properties.timestamp().and_then(moment);
     RejectedMessage {
         message_id: message.properties.message_id().as_ref().map(ToString::to_string),
         routing_key: header(ROUTING_KEY_HEADER).or(died_with),
         reason: header(REASON_HEADER).or_else(|| header("x-first-death-reason")),
-        at: died_at.or(*message.properties.timestamp()),
+        at: rejected_at.or(died_at).or(sent_at),
         body: Bytes::copy_from_slice(&message.data),
         headers,
+    }
+}
+
+/// Gives the moment that AMQP tells in seconds since 1970.
+fn moment(seconds: u64) -> Option<Time> {
+    i64::try_from(seconds).ok()?.checked_mul(1_000).map(Time)
+}
+
+/// Names a message by its body.
+fn body_name(body: &[u8]) -> String {
+    let digest: String = Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{}", &digest[..BODY_NAME_DIGITS])
+}
+
+/// Says of a fault what was done before it.
+fn after(done: usize, fault: BrokerError) -> BrokerError {
+    match (done, fault) {
+        (1.., BrokerError::Unavailable(why)) => {
+            BrokerError::Unavailable(format!("{why}; {done} were done before"))
+        }
+        (_, fault) => fault,
     }
 }
 

@@ -192,7 +192,7 @@ pub(super) fn after_failure(
         changes.push(Change::StepHeld { step, hold }); // no attempt is left that could ask
         return Ok(Decision { changes, payloads });
     }
-    let rest = policy(view, definition, &after, failure, given)?;
+    let rest = policy(view, definition, &after, failure, Told::ByAttempt, given)?;
     changes.extend(rest.changes);
     payloads.extend(rest.payloads);
     Ok(Decision { changes, payloads })
@@ -233,7 +233,14 @@ pub(super) fn fail_for_good(
     message: &str,
     given: &Given,
 ) -> Result<Decision, Halt> {
-    policy(view, definition, state, &Failure::new(class, message), given)
+    policy(view, definition, state, &Failure::new(class, message), Told::Alone, given)
+}
+
+/// Whether an attempt has told of a step's final failure, just before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    ByAttempt,
+    Alone,
 }
 
 /// What a step's final failure means for its task, by `on_failure`.
@@ -242,12 +249,17 @@ fn policy(
     definition: &Definition,
     state: &StepState,
     failure: &Failure,
+    told: Told,
     given: &Given,
 ) -> Result<Decision, Halt> {
     let step = definition.plan.id.clone();
     let message = truncate(&failure.message, MESSAGE_BYTES_MAX);
-    let failed =
-        Change::StepFailed { step: step.clone(), class: failure.class, message: message.clone() };
+    let failed = Change::StepFailed {
+        step: step.clone(),
+        class: failure.class,
+        message: message.clone(),
+        unattempted: told == Told::Alone,
+    };
     match definition.part() {
         Part::Main => {}
         Part::Undo => return Ok(undo::failed(view, definition, &message, given).into()),

@@ -1,6 +1,7 @@
 //! What the answers say of effects: why one needs a person, what has landed, what is open.
 
 use standfast_domain::outcome::FailureClass;
+use standfast_domain::plan::Uses;
 use standfast_domain::record::{EffectClass, MAIN_EFFECT, Payload, Phase, Standing, effect_key};
 use standfast_domain::time::Time;
 use standfast_protocol::explain::{Landed, LandedEffect, Open};
@@ -88,6 +89,13 @@ pub(super) fn hold_lines(facts: &Facts<'_>, hold: &HoldView) -> Option<Vec<Strin
         }
     };
     lines.extend(command_lines(answers));
+    let handler = facts.definitions.get(&seen.step).map(|found| &found.plan.uses);
+    if seen.is_uncertain()
+        && matches!(handler, Some(Uses::Handler(name)) if name.as_str() == "http")
+    {
+        let shape = r#"{"status": 201, "body": …}"#;
+        lines.push(format!("the receipt is the answer as `http` gives it: {shape}"));
+    }
     Some(lines)
 }
 
@@ -171,7 +179,11 @@ fn landed_line(facts: &Facts<'_>, seen: &Seen, now: Time) -> String {
         Some(Payload::Blob { bytes: size, .. }) => format!("receipt of {}", bytes(*size)),
         None => "its receipt is kept".to_owned(),
     };
-    let undo = if facts.can_be_undone(seen) { ", can be undone" } else { "" };
+    let undo = match seen.undone_at {
+        Some(undone_at) => format!(", undone at {}", clock(undone_at, now)),
+        None if facts.can_be_undone(seen) => ", can be undone".to_owned(),
+        None => String::new(),
+    };
     format!("{}: {} at {} · {receipt}{undo}", seen.label(), seen.what(), clock(at, now))
 }
 
@@ -187,6 +199,7 @@ fn landed_view(facts: &Facts<'_>, seen: &Seen) -> LandedEffect {
         at: standing(&seen.effect).1.rfc3339(),
         receipt,
         can_be_undone: facts.can_be_undone(seen),
+        undone_at: seen.undone_at.map(Time::rfc3339),
     }
 }
 

@@ -13,7 +13,7 @@ use standfast_domain::stop_plan::{Item, Subject};
 use standfast_domain::time::Time;
 use standfast_engine::registry::WorkerInfo;
 use standfast_protocol::artifacts::ArtifactView;
-use standfast_protocol::explain::{CurrentStep, Explain, ExplainedTask, Stands};
+use standfast_protocol::explain::{CurrentStep, Explain, ExplainedTask, Stands, Unattended};
 use standfast_protocol::holds::HoldClass;
 use standfast_protocol::steps::StepState;
 use standfast_protocol::tasks::{StepCounts, TaskState, TaskView};
@@ -44,6 +44,8 @@ pub(crate) struct Facts<'a> {
     pub definitions: &'a BTreeMap<StepId, Definition>,
     pub artifacts: &'a [ArtifactView],
     pub workers: &'a [WorkerInfo],
+    /// Who is missing so that it can move at all.
+    pub unattended: Option<Unattended>,
     pub outside: &'a Outside,
     /// Of the first of the plan's steps that are not settled: those that declare an effect.
     pub staged: &'a [StepId],
@@ -94,8 +96,11 @@ impl Facts<'_> {
         current
     }
 
-    /// True if the plan says how to undo an effect that has landed.
+    /// True if the plan says how to undo an effect that has landed, and nothing has yet.
     fn can_be_undone(&self, seen: &Seen) -> bool {
+        if seen.undone_at.is_some() {
+            return false;
+        }
         let of = |item: &Item| {
             let Subject::Effect { step, name, generation } = &item.subject else { return false };
             *step == seen.step && *name == seen.name && *generation == seen.effect.generation

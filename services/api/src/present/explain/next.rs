@@ -79,23 +79,26 @@ fn after_answers(
     each.join(" · ")
 }
 
-/// Finds the next moment at which a clock moves the task.
+/// Finds the next moment at which a clock moves the task; clocks that stand still do not count.
 fn next_time(facts: &Facts<'_>) -> Option<Time> {
-    let header = &facts.survey.base.header;
+    let (header, gate, now) = (&facts.survey.base.header, &facts.survey.base.gate, facts.now());
+    let paused = gate.paused_at.is_some();
     if header.state.is_final() {
         return None;
     }
     let of_steps = facts.survey.live.iter().filter_map(|live| match &live.state.status {
         Status::Retrying { at } => Some(*at),
-        Status::Held { hold } => hold.due,
+        Status::Held { hold } => hold.ends_at(gate, now).filter(|_| !hold.stands_still(gate)),
         Status::Ready { .. } => {
-            let start_by = live.state.start_by.filter(|_| live.claim.is_none());
-            start_by.into_iter().chain(live.state.give_up_at).min()
+            let waits = live.claim.is_none() && gate.holds.is_empty();
+            let start_by = live.state.start_by.filter(|_| waits);
+            let give_up_at = live.state.gives_up_at(gate, now).filter(|_| !paused);
+            start_by.into_iter().chain(give_up_at).min()
         }
         Status::Pending
         | Status::Succeeded { .. }
         | Status::Failed { .. }
         | Status::Skipped { .. } => None,
     });
-    of_steps.chain(header.deadline_at).min()
+    of_steps.chain(header.deadline_at.filter(|_| !paused)).min()
 }

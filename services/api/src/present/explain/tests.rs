@@ -85,7 +85,7 @@ fn effect(step: &str, edit: impl FnOnce(&mut Effect)) -> Seen {
     };
     edit(&mut effect);
     let (name, exchanged) = (MAIN_EFFECT.to_owned(), Exchanged::default());
-    Seen { step: id(step), name, effect, answers: Vec::new(), exchanged }
+    Seen { step: id(step), name, effect, undone_at: None, answers: Vec::new(), exchanged }
 }
 
 /// A hold of the step `pay` for its effect.
@@ -102,7 +102,7 @@ fn hold_for(reason: HoldReason) -> Hold {
 fn uncertain(seen: Seen, over: bool) -> Seen {
     let effects = BTreeMap::from([(seen.name.clone(), seen.effect.clone())]);
     let touched = Touched { step: seen.step.clone(), effects, running: false, over };
-    Seen { answers: touched.answers(&base(), &seen.name, &seen.effect), ..seen }
+    Seen { answers: touched.answers(&base(), Time(720_000), &seen.name, &seen.effect), ..seen }
 }
 
 /// What a stop would do to the task `pay`, then `mail`, finally `tidy`, as the engine reads it.
@@ -165,6 +165,7 @@ fn with_effects(status: Status, outside: Outside, edit: impl FnOnce(&mut Survey)
         definitions: &definitions,
         artifacts: &[],
         workers: &[],
+        unattended: None,
         staged: match outside.open.is_empty() && outside.landed.is_empty() {
             true => &[],
             false => &staged,

@@ -3,7 +3,7 @@
 use standfast_domain::plan::Uses;
 use standfast_domain::record::{Claim, Status};
 use standfast_domain::time::Time;
-use standfast_protocol::explain::{NotStarting, Why};
+use standfast_protocol::explain::{NotStarting, Unattended, Why};
 use standfast_protocol::holds::HoldView;
 use standfast_protocol::steps::{StepState, WaitingFor};
 use standfast_protocol::tasks::TaskView;
@@ -21,8 +21,10 @@ const MESSAGE_CHARS_MAX: usize = 160;
 pub(super) fn why(facts: &Facts<'_>, view: &TaskView) -> Why {
     let now = facts.now();
     let mut waiting = Vec::new();
+    let unattended = facts.unattended;
     let shown = |hold| effects::hold_lines(facts, hold).unwrap_or_else(|| hold_lines(hold));
-    let mut text: Vec<String> = view.holds.iter().flat_map(shown).collect();
+    let mut text: Vec<String> = unattended.map(unattended_line).into_iter().collect();
+    text.extend(view.holds.iter().flat_map(shown));
     for (live, word, since) in facts.current().into_iter().take(SHOWN_MAX) {
         match word {
             StepState::Running => text.push(running_line(live, now)),
@@ -42,7 +44,21 @@ pub(super) fn why(facts: &Facts<'_>, view: &TaskView) -> Why {
     if text.is_empty() {
         text.push(quiet_line(view));
     }
-    Why { holds: view.holds.clone(), waiting, text }
+    Why { holds: view.holds.clone(), waiting, unattended, text }
+}
+
+fn unattended_line(who: Unattended) -> String {
+    match who {
+        Unattended::Nobody => {
+            "nobody works on this folder, so nothing moves: standfast run \
+                               --resume, or standfast dev"
+        }
+        Unattended::NoScheduler => {
+            "no scheduler lives, so clocks, retries and attempts of lost \
+                                    workers wait: standfast scheduler"
+        }
+    }
+    .to_owned()
 }
 
 /// Says why a task has no step at work and no hold.
@@ -79,13 +95,17 @@ fn running_line(live: &Live, now: Time) -> String {
 
 /// Says whose heartbeat is overdue, if one is, and what follows.
 fn stalled(claim: &Claim, now: Time) -> String {
-    let ends = clock(claim.expires_at, now);
+    let loses = match claim.expires_at > now {
+        true => format!("loses it at {}", clock(claim.expires_at, now)),
+        // A scheduler does not trust clocks: it looks for as long as a claim lasts.
+        false => format!("loses it once a scheduler has watched it for {}", claim.length),
+    };
     if step::handler_overdue_at(claim).is_some_and(|at| at <= now) {
         let heard = clock(claim.heard_at(), now);
-        return format!("; stalled: its handler was last heard {heard} and loses it at {ends}");
+        return format!("; stalled: its handler was last heard {heard} and {loses}");
     }
     match step::is_stalled(claim, now) {
-        true => format!("; stalled: its worker is silent and loses it at {ends}"),
+        true => format!("; stalled: its worker is silent and {loses}"),
         false => String::new(),
     }
 }
@@ -139,13 +159,14 @@ fn not_starting_lines(
                 Some(Uses::Handler(handler)) => handler.as_str(),
                 Some(Uses::Timer) | None => "timer",
             };
-            vec![
-                format!(
-                    "`{name}` has waited {waited}: no_worker, no live worker of queue `{queue}` \
-                     has handler `{handler}`"
-                ),
-                format!("start one: standfast worker --queue {queue}"),
-            ]
+            let mut lines = vec![format!(
+                "`{name}` has waited {waited}: no_worker, no live worker of queue `{queue}` has \
+                 handler `{handler}`"
+            )];
+            if facts.unattended != Some(Unattended::Nobody) {
+                lines.push(format!("start one: standfast worker --queue {queue}"));
+            }
+            lines
         }
         (Some(WaitingFor::Unsubscribed), None) => vec![
             format!(
@@ -171,8 +192,10 @@ fn not_starting_lines(
             .filter(|_| held.is_none())
             .map(|by| format!("it fails unless a worker starts it by {}", clock(by, now))),
     );
+    let gate = &facts.survey.base.gate;
+    let give_up_at = live.state.gives_up_at(gate, now).filter(|_| gate.paused_at.is_none());
     lines.extend(
-        live.state.give_up_at.map(|at| {
+        give_up_at.map(|at| {
             format!("it fails unless it is done by {}, attempts included", clock(at, now))
         }),
     );

@@ -47,8 +47,7 @@ pub(super) fn settled(base: &Base, settled: &Settled) -> StopItem {
 /// Says who must still settle an item, and with which answers.
 pub(super) fn to_settle(base: &Base, settled: &Settled) -> (Vec<String>, Vec<AnswerView>) {
     if let Some((step, held)) = &settled.hold {
-        let view = hold::view(base, Some(step), held);
-        return (view.ends_by, view.answers);
+        return (hold::ends_by(base, held.reason), hold::answers(base, Some(step), held));
     }
     match (&settled.became, &settled.item.subject) {
         (Became::ToSettle, Subject::Effect { step, name, .. }) => {

@@ -220,6 +220,11 @@ fn read_command(fields: &mut Fields<'_>) -> Option<Vec<String>> {
                 fields.fault(&pointer, "an argument cannot hold a NUL character");
             }
             Value::String(text) => command.push(text.clone()),
+            other @ (Value::Number(_) | Value::Bool(_)) => {
+                let cure = "quote it, or in a template write `string(…)` around it";
+                let found = kind(other);
+                fields.fault(&pointer, format!("expected a string, found {found}: {cure}"));
+            }
             other => fields.fault(&pointer, format!("expected a string, found {}", kind(other))),
         }
     }

@@ -142,6 +142,16 @@ impl Handler for Http {
         }
     }
 
+    fn check_receipt(&self, receipt: &Value) -> Result<(), String> {
+        let status = receipt.get("status").and_then(Value::as_u64);
+        match status.is_some_and(|status| (100..600).contains(&status)) {
+            true => Ok(()),
+            false => Err("expected the answer as `http` gives it, with its status: \
+                {\"status\": 201, \"body\": {\"id\": \"p-7\"}}"
+                .to_owned()),
+        }
+    }
+
     fn uses_directory(&self) -> bool {
         false
     }

@@ -72,6 +72,18 @@ async fn run(input: Value) -> Report {
     run_with(true, input).await
 }
 
+#[test]
+fn a_receipt_that_a_person_gives_must_look_like_an_answer() {
+    let http = Http::new(false).unwrap();
+    for receipt in [json!({"status": 201, "body": {"id": "p-7"}}), json!({"status": 204})] {
+        assert_eq!(http.check_receipt(&receipt), Ok(()), "{receipt}");
+    }
+    for receipt in [json!({"id": "p-7"}), json!("p-7"), json!({"status": "201"})] {
+        let why = http.check_receipt(&receipt).unwrap_err();
+        assert!(why.contains("\"status\": 201"), "{receipt}: {why}");
+    }
+}
+
 #[tokio::test]
 async fn json_is_parsed() {
     let headers = "Content-Type: application/problem+json; charset=utf-8\r\nX-A: 1\r\nx-a: 2\r\n\
