@@ -39,9 +39,9 @@ stage_build() {
 stage_tests() {
     local log="$TARGET/tests.log"
     if cargo nextest --version >/dev/null 2>&1; then
-        # Many tests wait for processes of their own: one more than there are cores keeps all
-        # of them busy.
-        local threads=$(($(getconf _NPROCESSORS_ONLN) + 1))
+        # Many tests only wait for processes of their own: with two more than there are cores,
+        # all cores are busy.
+        local threads=$(($(getconf _NPROCESSORS_ONLN) + 2))
         cargo nextest run --workspace --locked --profile "$NEXTEST_PROFILE" \
             --test-threads "$threads" ${FILTERS[@]+"${FILTERS[@]}"} 2>&1 | tee "$log"
     else

@@ -277,11 +277,14 @@ impl Subscription for WireSubscription {
 
     /// The inner subscription cannot be reached from here; what it has not given comes again
     /// when it is closed.
-    async fn cease(&mut self) {
+    async fn cease(&mut self) -> usize {
         self.process.pass().await;
-        self.next = None;
+        let mut given_back = usize::from(self.next.take().is_some());
         self.deliveries.close();
-        while self.deliveries.try_recv().is_ok() {}
+        while self.deliveries.try_recv().is_ok() {
+            given_back += 1;
+        }
+        given_back
     }
 
     async fn close(&mut self) {

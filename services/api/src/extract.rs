@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, Uri};
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_path_to_error::Segment;
 use standfast_domain::ids::{StepId, TaskId};
 use standfast_domain::json::{self, DEPTH_MAX, Limits};
 use standfast_protocol::headers::JSON;
@@ -209,14 +210,28 @@ pub(crate) fn check_depth(value: &Value, pointer: &str) -> Result<(), Fail> {
         .with_errors(shown(&faults)))
 }
 
-/// Reads a value as a request.
+/// Reads a value as a request; what does not fit is named by its place.
 pub(crate) fn shape<T: DeserializeOwned>(value: Value) -> Result<T, Fail> {
-    serde_json::from_value(value).map_err(|error| Fail::invalid(error.to_string()))
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let (pointer, message) = (pointer(error.path()), error.inner().to_string());
+        Fail::invalid(message.clone()).with_errors(vec![Fault { pointer, message }])
+    })
+}
+
+/// Writes a place as a JSON Pointer.
+fn pointer(path: &serde_path_to_error::Path) -> String {
+    let each = path.iter().map(|segment| match segment {
+        Segment::Seq { index } => format!("/{index}"),
+        Segment::Map { key } => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
+        Segment::Enum { .. } | Segment::Unknown => String::new(),
+    });
+    each.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
+    use standfast_protocol::tasks::StopRequest;
 
     use super::*;
 
@@ -233,6 +248,18 @@ mod tests {
         ] {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(text));
             assert_eq!(demand_type(&headers, JSON).is_ok(), right, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named_by_its_place() {
+        for (body, pointer) in [
+            (serde_json::json!({ "mode": "now" }), "/mode"),
+            (serde_json::json!({ "mode": "halt", "a/b": 1 }), "/a~1b"),
+            (serde_json::json!([]), ""),
+        ] {
+            let error = serde_path_to_error::deserialize::<_, StopRequest>(&body).unwrap_err();
+            assert_eq!(super::pointer(error.path()), pointer, "{body}: {error}");
         }
     }
 

@@ -75,12 +75,12 @@ async fn look(
     api: &Api,
     base: &Base,
     definition: &Definition,
-    attempt: Option<u32>,
+    asked: Option<u32>,
 ) -> Result<Look, Fail> {
     let step = &definition.plan.id;
     let (state, claim, ended) = stand(api, base, definition).await?;
     let last = present::step::last_attempt(definition, &state, claim.is_some());
-    let attempt = attempt.unwrap_or(last);
+    let attempt = asked.unwrap_or(last);
     let log_key = Key::Log(step.clone(), attempt);
     // The claim is read before the log: an attempt that is over by then has all its log.
     let found = reads::of_task(api.engine(), &base.task, vec![log_key.clone()]).await?;
@@ -91,6 +91,10 @@ async fn look(
     let running = claim.is_some_and(|claim| claim.attempt == attempt);
     let to_come = attempt > last || attempt == 0;
     let over = !running && (!to_come || state.is_settled() || ended);
+    if over && to_come && asked.is_some() {
+        let detail = format!("step `{step}` has had no attempt {attempt}, the last was {last}");
+        return Err(Fail::not_found(detail));
+    }
     Ok(Look { attempt, log, over })
 }
 

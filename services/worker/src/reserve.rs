@@ -22,6 +22,11 @@ const SHORT_A_SECOND: u64 = 20;
 /// ...and stay so until each ends fewer than this: what a reserve gives back costs the broker more
 /// than keeping it, so that a rate about the edge must not make it come and go.
 const LONG_A_SECOND: u64 = 4;
+/// The wait for the next reserve after one was given back; it doubles with each that was, and one
+/// that lasted for the longest wait begins anew. A quorum queue counts what comes back as a delivery
+/// and gives a message up after twenty: short and long attempts in turn must not use them up.
+const REST_MIN: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(60);
 /// The least that a reserve holds: what many short attempts need while the broker is asked.
 const RESERVE_MIN: u16 = 200;
 
@@ -69,6 +74,37 @@ impl Sources {
     }
 }
 
+/// When the next reserve may come.
+struct Rest {
+    span: Duration,
+    until: Option<Instant>,
+    /// When the last one was asked for.
+    began: Option<Instant>,
+}
+
+impl Rest {
+    fn new() -> Self {
+        Self { span: REST_MIN, until: None, began: None }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| until <= now)
+    }
+
+    fn begun(&mut self, now: Instant) {
+        self.began = Some(now);
+    }
+
+    fn given_back(&mut self, now: Instant) {
+        let lasted = self.began.take().map_or(Duration::ZERO, |began| now - began);
+        if lasted >= REST_MAX {
+            self.span = REST_MIN;
+        }
+        self.until = Some(now + self.span);
+        self.span = (self.span * 2).min(REST_MAX);
+    }
+}
+
 /// The subscriptions to one queue.
 pub(crate) struct Supply {
     engine: Engine,
@@ -79,6 +115,7 @@ pub(crate) struct Supply {
     ceased: Option<Box<dyn Subscription>>,
     ended: u64,
     looked: Instant,
+    rest: Rest,
 }
 
 impl Supply {
@@ -97,6 +134,7 @@ impl Supply {
             ceased: None,
             ended: 0,
             looked: Instant::now(),
+            rest: Rest::new(),
         }
     }
 
@@ -123,7 +161,8 @@ impl Supply {
         if !short {
             return self.end_reserve().await;
         }
-        if !doubled {
+        if !doubled && self.rest.is_over(self.looked) {
+            self.rest.begun(self.looked);
             let (engine, queue) = (self.engine.clone(), self.queue.clone());
             let prefetch = held(self.concurrency);
             self.sources.opening = Some(tokio::spawn(async move {
@@ -136,7 +175,9 @@ impl Supply {
     /// next one ends; then it goes to the queue again and wakes for nothing.
     async fn end_reserve(&mut self) {
         let Some(mut reserve) = self.sources.reserve.take() else { return };
-        reserve.cease().await;
+        if reserve.cease().await > 0 {
+            self.rest.given_back(self.looked);
+        }
         if let Some(mut older) = self.ceased.replace(reserve) {
             older.close().await;
         }
@@ -225,7 +266,9 @@ mod tests {
             true
         }
 
-        async fn cease(&mut self) {}
+        async fn cease(&mut self) -> usize {
+            self.0.len()
+        }
 
         async fn close(&mut self) {}
     }
@@ -266,6 +309,27 @@ mod tests {
     #[test]
     fn a_reserve_holds_as_many_as_there_are_slots_and_200_at_least() {
         assert_eq!([1, 200, 201, u16::MAX].map(held), [200, 200, 201, u16::MAX]);
+    }
+
+    #[test]
+    fn reserves_that_are_given_back_come_ever_less_often() {
+        let (mut rest, mut now) = (Rest::new(), Instant::now());
+        assert!(rest.is_over(now), "the first comes at once");
+        let began = now;
+        for _ in 0..20 {
+            rest.begun(now);
+            now += LOOK_PAUSE;
+            rest.given_back(now);
+            assert!(!rest.is_over(now));
+            now = rest.until.expect("it was given back");
+            assert!(rest.is_over(now));
+        }
+        let twenty = now - began;
+        assert!(twenty > 10 * REST_MAX, "a message is given up after {twenty:?} at the earliest");
+        rest.begun(now);
+        now += REST_MAX;
+        rest.given_back(now);
+        assert!(rest.is_over(now + REST_MIN), "one that lasted begins anew");
     }
 
     #[tokio::test]

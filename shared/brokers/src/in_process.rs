@@ -386,12 +386,13 @@ impl Subscription for InProcessSubscription {
     }
 
     /// Nothing is taken before it is asked for, so there is nothing to give back.
-    async fn cease(&mut self) {
+    async fn cease(&mut self) -> usize {
         if !self.ceased.swap(true, Ordering::AcqRel) {
             let mut state = self.broker.lock();
             let shelf = state.shelf(&self.place);
             shelf.consumers = shelf.consumers.saturating_sub(1);
         }
+        0
     }
 
     async fn close(&mut self) {

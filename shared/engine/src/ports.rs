@@ -207,8 +207,9 @@ pub trait Subscription: Send {
     /// True while the broker has this consumer.
     fn subscribed(&self) -> bool;
     /// Cancels the consumer and gives back what [`Subscription::next`] has not given yet, so
-    /// that others have it at once; what it has given can still be ended.
-    async fn cease(&mut self);
+    /// that others have it at once; what it has given can still be ended. Says how many it gave
+    /// back, as far as it knows.
+    async fn cease(&mut self) -> usize;
     /// Cancels the consumer; unacknowledged deliveries go back to the queue.
     async fn close(&mut self);
 }

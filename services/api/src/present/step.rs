@@ -204,12 +204,29 @@ pub(crate) fn artifact(base: &Base, step: &StepId, artifact: &Artifact) -> Artif
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use standfast_domain::hold::HoldReason;
     use standfast_domain::ids::{Principal, Queue, WorkerId};
     use standfast_domain::record::Ending;
 
     use super::*;
+
+    /// A claim of half a minute, from the beginning of time.
+    pub(crate) fn claim() -> Claim {
+        Claim {
+            worker: WorkerId::new("w").unwrap(),
+            principal: Principal::local(),
+            attempt: 1,
+            epoch: 1,
+            started_at: Time(0),
+            expires_at: Time(30_000),
+            ends_at: Time(1_000_000),
+            length: Span::from_secs(30),
+            details: None,
+            heard_at: None,
+            heartbeat: None,
+        }
+    }
 
     fn record(status: Status) -> Record {
         Record { status, ..Record::pending(0) }
@@ -254,19 +271,7 @@ mod tests {
 
     #[test]
     fn a_heartbeat_is_overdue_after_an_interval_and_a_half() {
-        let claim = Claim {
-            worker: WorkerId::new("w").unwrap(),
-            principal: Principal::local(),
-            attempt: 1,
-            epoch: 1,
-            started_at: Time(0),
-            expires_at: Time(30_000),
-            ends_at: Time(1_000_000),
-            length: Span::from_secs(30),
-            details: None,
-            heard_at: None,
-            heartbeat: None,
-        };
+        let claim = claim();
         assert!(!is_stalled(&claim, Time(14_999)));
         assert!(is_stalled(&claim, Time(15_000)));
         let watched = Claim {

@@ -35,7 +35,7 @@ Examples:
 Ctrl-C stops taking work and hands back what runs; a second one ends at once. Either way
 `standfast run --resume` goes on where it was.")]
 pub struct RunArgs {
-    /// File of the plan, YAML or JSON
+    /// File of the plan, YAML or JSON; `-` reads standard input
     #[arg(value_name = "PLAN", required_unless_present = "resume")]
     plan: Option<PathBuf>,
     #[command(flatten)]

@@ -150,6 +150,10 @@ async fn create(args: CreateArgs) -> Result<(), Failure> {
     }
     let who = grant.principal.clone();
     if let Some(user) = &args.amqp_user {
+        if args.store.redis.is_none() {
+            let message = "--amqp-user is for an installation over Redis: a folder has no broker";
+            return Err(Failure::usage(message).and("name the Redis with --redis"));
+        }
         return grant_user(user, grant, &args.store).await;
     }
     let tokens = Tokens::new(stores::engine(&args.store).await?);

@@ -105,10 +105,11 @@ fn contents(what: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     input
         .and_then(|input| input.take(PLAN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes))
         .map_err(|error| Failure::new(format!("failed to read {what} {shown}: {error}")))?;
-    match bytes.len() > PLAN_BYTES_MAX {
-        true => Err(Failure::new(format!("{what} {shown} has more than {PLAN_BYTES_MAX} bytes"))),
-        false => Ok(bytes),
+    if bytes.len() > PLAN_BYTES_MAX {
+        let most = format!("at most {PLAN_BYTES_MAX} bytes are allowed");
+        return Err(Failure::new(format!("{what} {shown} is too large: {most}")));
     }
+    Ok(bytes)
 }
 
 /// Reads a file's text; what it is shows in its content.

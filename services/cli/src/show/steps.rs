@@ -97,10 +97,12 @@ pub struct FailedAttempt<'a> {
 pub fn failed_line(failed: &FailedAttempt<'_>, widths: Widths, look: &Look) -> String {
     let head = head((failed.step, failed.uses), failed.millis, widths);
     let (class, then) = (text::plain(failed.class), failed.then);
-    let taken = text::width(&format!("{head}failed:  ({class}) · {then}"));
+    // What somebody took back or ended has not failed by itself.
+    let word = if failed.class == "cancelled" { "ended" } else { "failed" };
+    let taken = text::width(&format!("{head}{word}:  ({class}) · {then}"));
     let room = look.width.saturating_sub(4 + taken).max(MESSAGE_WIDTH_MIN);
     let message = text::fit(&text::plain(failed.message), room);
-    let facts = format!("{head}failed: {message} ({class}) · {then}");
+    let facts = format!("{head}{word}: {message} ({class}) · {then}");
     marked(StepState::Failed, failed.at, &facts, look)
 }
 
@@ -165,7 +167,7 @@ fn what_counts(step: &StepView, look: &Look) -> String {
         StepState::Succeeded => succeeded(step, summary),
         StepState::Failed => failure(step),
         StepState::Skipped => summary.unwrap_or_else(|| "skipped".to_owned()),
-        StepState::Cancelled => summary.unwrap_or_else(|| "ended by the stop".to_owned()),
+        StepState::Cancelled => summary.unwrap_or_else(|| "ended with its task".to_owned()),
     }
 }
 

@@ -8,7 +8,7 @@
 //! cost the others their connection each time: it is tried over one of its own (`suspect`).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ struct Inbox {
     missed: AtomicBool,
     subscribed: AtomicBool,
     ended: AtomicBool,
+    /// Deliveries that went back when it ceased.
+    given_back: AtomicUsize,
 }
 
 impl Inbox {
@@ -144,7 +146,7 @@ impl Subscription for RabbitSubscription {
         self.inbox.subscribed.load(Ordering::Acquire)
     }
 
-    async fn cease(&mut self) {
+    async fn cease(&mut self) -> usize {
         let _ = self.stop.send(Wish::Cease);
         let ended = async {
             while !self.inbox.ended.load(Ordering::Acquire) {
@@ -152,6 +154,7 @@ impl Subscription for RabbitSubscription {
             }
         };
         let _ = timeout(CALL_BOUND, ended).await; // a broker that is away has nothing to give back
+        self.inbox.given_back.load(Ordering::Acquire)
     }
 
     async fn close(&mut self) {
@@ -457,6 +460,7 @@ impl Task {
             while let Ok(Some(Ok(delivery))) = timeout(CALL_BOUND, consumer.next()).await {
                 left.push(delivery.acker);
             }
+            self.inbox.given_back.store(left.len(), Ordering::Release);
             for acker in left {
                 let requeue = acker.reject(BasicRejectOptions { requeue: true });
                 let _ = timeout(CALL_BOUND, requeue).await;

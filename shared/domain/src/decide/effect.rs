@@ -89,6 +89,12 @@ pub(super) fn intend(
     if let Err(fault) = check_name(&intent.name) {
         return refuse(fault.to_string());
     }
+    let planned = view.definition(&at.step)?.plan.effect_class();
+    if intent.name == MAIN_EFFECT && intent.class < planned {
+        // The author has said what may follow while nobody knows whether it has happened.
+        let class = intent.class;
+        return refuse(format!("the plan declares it {planned}, and its worker {class}"));
+    }
     let allowed = &view.definition(&at.step)?.effects_allowed;
     if allowed.as_ref().is_some_and(|allowed| !allowed.contains(&intent.class)) {
         let class = intent.class;

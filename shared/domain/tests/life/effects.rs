@@ -60,6 +60,22 @@ fn a_lost_irreversible_effect_is_never_sent_again_by_itself() {
 }
 
 #[test]
+fn a_worker_cannot_weaken_what_the_plan_declares() {
+    for (at, planned) in EffectClass::ALL.into_iter().enumerate() {
+        for (told_at, told) in EffectClass::ALL.into_iter().enumerate() {
+            let mut world = given(planned);
+            assert_eq!(world.claim(0, "pay", "w1"), Ok(true));
+            let attempt = world.attempt_of("pay");
+            let said = world.intend(0, &attempt, MAIN, told);
+            match told_at < at {
+                true => assert!(matches!(said, Err(Refusal::Effect { .. })), "{said:?}"),
+                false => assert_eq!(said, Ok(true), "{planned} told as {told}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn happened_goes_on_without_sending() {
     let mut world = given(EffectClass::Irreversible);
     let at = sending(&mut world, EffectClass::Irreversible);

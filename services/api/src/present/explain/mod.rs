@@ -14,7 +14,7 @@ use standfast_domain::time::Time;
 use standfast_engine::registry::WorkerInfo;
 use standfast_protocol::artifacts::ArtifactView;
 use standfast_protocol::explain::{CurrentStep, Explain, ExplainedTask, Stands, Unattended};
-use standfast_protocol::holds::HoldClass;
+use standfast_protocol::holds::{HoldClass, HoldView};
 use standfast_protocol::steps::StepState;
 use standfast_protocol::tasks::{StepCounts, TaskState, TaskView};
 
@@ -117,8 +117,10 @@ impl Facts<'_> {
         item.is_some_and(|item| item.undo.is_some())
     }
 
-    /// Names what follows on a step, nearest first.
+    /// Names what follows on a step, nearest first, of what its task still comes to.
     fn after(&self, from: &StepId) -> Vec<StepId> {
+        let base = &self.survey.base;
+        let comes = |step: &&StepId| !base.header.phase.is_past(base.meta.part(step));
         let mut seen = BTreeSet::from([from]);
         let mut order: Vec<&StepId> = vec![from];
         let mut at = 0;
@@ -131,7 +133,7 @@ impl Facts<'_> {
             }
             at += 1;
         }
-        order.into_iter().skip(1).take(SHOWN_MAX).cloned().collect()
+        order.into_iter().skip(1).filter(comes).take(SHOWN_MAX).cloned().collect()
     }
 }
 
@@ -140,16 +142,8 @@ fn ago(since: Time, now: Time) -> String {
 }
 
 fn head(facts: &Facts<'_>, view: &TaskView) -> ExplainedTask {
-    let base = &facts.survey.base;
-    let (since, now) = (base.header.changed_at, facts.now());
-    let hold = view
-        .holds
-        .iter()
-        .find(|hold| (hold.class == HoldClass::Blocked) == (view.state == TaskState::Blocked));
-    let reason = match (view.state.is_ended(), hold) {
-        (false, Some(hold)) if !is_moving(view) => format!(": {}", hold.reason),
-        _ => String::new(),
-    };
+    let (since, now) = (since(facts, view), facts.now());
+    let reason = telling_hold(view).map_or_else(String::new, |hold| format!(": {}", hold.reason));
     let stalled = if view.stalled { " (stalled)" } else { "" };
     let first = format!(
         "{} {} · {}{reason}{stalled} since {} ({}) · owner {}",
@@ -170,8 +164,17 @@ fn head(facts: &Facts<'_>, view: &TaskView) -> ExplainedTask {
     }
 }
 
-fn is_moving(view: &TaskView) -> bool {
-    view.state == TaskState::Running
+/// Finds the hold that says why the task stands still, if one does.
+fn telling_hold(view: &TaskView) -> Option<&HoldView> {
+    let blocked = view.state == TaskState::Blocked;
+    let stands = !view.state.is_ended() && view.state != TaskState::Running;
+    view.holds.iter().find(|hold| stands && (hold.class == HoldClass::Blocked) == blocked)
+}
+
+/// Since when it stands where it stands: a hold lasts whatever else happens meanwhile.
+fn since(facts: &Facts<'_>, view: &TaskView) -> Time {
+    let held = telling_hold(view).and_then(|hold| Time::parse_rfc3339(&hold.since));
+    held.unwrap_or(facts.survey.base.header.changed_at)
 }
 
 fn stands(facts: &Facts<'_>, view: &TaskView) -> Stands {
@@ -210,7 +213,7 @@ fn stands(facts: &Facts<'_>, view: &TaskView) -> Stands {
     }));
     Stands {
         state: view.state,
-        since: facts.survey.base.header.changed_at.rfc3339(),
+        since: since(facts, view).rfc3339(),
         stalled: view.stalled,
         current: shown,
         steps: view.steps.clone(),

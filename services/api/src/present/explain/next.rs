@@ -86,19 +86,20 @@ fn next_time(facts: &Facts<'_>) -> Option<Time> {
     if header.state.is_final() {
         return None;
     }
-    let of_steps = facts.survey.live.iter().filter_map(|live| match &live.state.status {
-        Status::Retrying { at } => Some(*at),
-        Status::Held { hold } => hold.ends_at(gate, now).filter(|_| !hold.stands_still(gate)),
-        Status::Ready { .. } => {
-            let waits = live.claim.is_none() && gate.holds.is_empty();
-            let start_by = live.state.start_by.filter(|_| waits);
-            let give_up_at = live.state.gives_up_at(gate, now).filter(|_| !paused);
-            start_by.into_iter().chain(give_up_at).min()
-        }
-        Status::Pending
-        | Status::Succeeded { .. }
-        | Status::Failed { .. }
-        | Status::Skipped { .. } => None,
-    });
+    let of_steps =
+        facts.current().into_iter().filter_map(|(live, _, _)| match &live.state.status {
+            Status::Retrying { at } => Some(*at),
+            Status::Held { hold } => hold.ends_at(gate, now).filter(|_| !hold.stands_still(gate)),
+            Status::Ready { .. } => {
+                let waits = live.claim.is_none() && gate.holds.is_empty();
+                let start_by = live.state.start_by.filter(|_| waits);
+                let give_up_at = live.state.gives_up_at(gate, now).filter(|_| !paused);
+                start_by.into_iter().chain(give_up_at).min()
+            }
+            Status::Pending
+            | Status::Succeeded { .. }
+            | Status::Failed { .. }
+            | Status::Skipped { .. } => None,
+        });
     of_steps.chain(header.deadline_at.filter(|_| !paused)).min()
 }

@@ -16,6 +16,7 @@ use standfast_domain::view::View;
 use standfast_engine::stopping::Planned;
 
 use super::super::effect::{Exchanged, Touched};
+use super::super::step::tests::claim;
 use super::super::task::tests::base;
 use super::*;
 
@@ -304,4 +305,37 @@ fn a_task_that_was_stopped_still_says_what_is_to_be_settled() {
     6 Stop now  nothing: it has ended
                 uncertain ones stay to be settled by a person: pay
     "#);
+}
+
+fn ready() -> Status {
+    Status::Ready { since: Time(0), queue: Queue::new("default").unwrap() }
+}
+
+#[test]
+fn a_silent_workers_attempt_is_not_said_to_end_in_the_past() {
+    let text = lines(ready(), |survey| survey.live[0].claim = Some(claim()));
+    let loses = "its worker is silent and loses it once a scheduler has watched it for 30s";
+    assert!(text.contains(loses), "{text}");
+    assert!(text.contains("then: mail"), "{text}");
+}
+
+#[test]
+fn what_an_ending_task_does_not_come_to_is_not_next() {
+    let text = lines(ready(), |survey| {
+        survey.base.header.phase = Phase::Closing { ending: Ending::Cancelled };
+        survey.live[0].claim = Some(claim());
+    });
+    assert!(!text.contains("then: mail") && text.contains("finally: tidy"), "{text}");
+}
+
+#[test]
+fn a_wait_in_a_paused_task_promises_no_time() {
+    let hold = Hold::new(HoldReason::Timer, "waits until then", Time(0));
+    let hold = Hold { due: Some(Time(900_000)), paused_ms: Some(0), ..hold };
+    let text = lines(Status::Held { hold: Box::new(hold) }, |survey| {
+        survey.base.gate.paused_at = Some(Time(600_000));
+    });
+    let still = "its clock stands still while the task is paused; 5 min are left";
+    assert!(text.contains(still), "{text}");
+    assert!(!text.contains("Ends by itself") && !text.contains("a clock moves it"), "{text}");
 }

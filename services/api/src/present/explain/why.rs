@@ -164,7 +164,10 @@ fn not_starting_lines(
                  handler `{handler}`"
             )];
             if facts.unattended != Some(Unattended::Nobody) {
-                lines.push(format!("start one: standfast worker --queue {queue}"));
+                lines.push(match handler {
+                    "exec" | "http" => format!("start one: standfast worker --queue {queue}"),
+                    own => format!("start the worker of yours that has `{own}`"),
+                });
             }
             lines
         }
