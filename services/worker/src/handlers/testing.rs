@@ -107,3 +107,14 @@ pub(super) fn failed(report: Report, class: Class, part: &str) -> Failure {
         }
     }
 }
+
+/// Asserts that the page of the built-in handlers has a row for each of a handler's fields.
+pub(super) fn described(handler: &str, fields: &[&str]) {
+    let page = include_str!("../../../../docs/HANDLERS.md");
+    let start = page.find(&format!("## `{handler}`")).expect("the handler has a part");
+    let part = &page[start..];
+    let part = part[1..].find("\n## ").map_or(part, |end| &part[..end]);
+    for field in fields {
+        assert!(part.contains(&format!("\n| `{field}` |")), "`{field}` of {handler} has no row");
+    }
+}

@@ -7,7 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::super::testing::{failed, job, succeeded};
+use super::super::testing::{described, failed, job, succeeded};
 use super::super::{Class, Success};
 use super::*;
 
@@ -581,4 +581,9 @@ async fn a_program_names_each_class_of_failure_but_the_loss_of_its_worker() {
     }
     let lost = json!({ "error": { "class": "lost", "message": "" } }).to_string();
     failed(outcome(&lost, "exit 0").await, Class::Permanent, "`error/class` must be");
+}
+
+#[test]
+fn every_field_has_its_row_in_the_page_of_handlers() {
+    described("exec", &FIELDS);
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::testing::{NOW, effect, failed, job, now, succeeded};
+use super::super::testing::{NOW, described, effect, failed, job, now, succeeded};
 use super::super::{Effect, MaySend};
 use super::*;
 
@@ -511,4 +511,9 @@ fn wrong_inputs_are_refused_by_pointer() {
     ];
     let all = names.into_iter().map(|name| (name.to_owned(), template.into())).collect();
     assert_eq!(http.check(&Value::Object(all)), []);
+}
+
+#[test]
+fn every_field_has_its_row_in_the_page_of_handlers() {
+    described("http", &FIELDS);
 }
