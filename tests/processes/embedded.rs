@@ -280,9 +280,12 @@ async fn a_run_ends_where_only_a_person_can_settle_a_failed_undo() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_names_a_folder_without_state_and_leaves_none_behind() {
+async fn a_folder_without_state_is_named_and_looking_makes_none() {
     let place = tempfile::tempdir().unwrap();
-    let text = run(place.path(), &["doctor"], 1);
-    assert!(text.contains("there is no state in ./.standfast"), "{text}");
-    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    let looks = [&["doctor"][..], &["list"], &["token", "list"], &["run", "--resume"]];
+    for look in looks {
+        let text = run(place.path(), look, 1);
+        assert!(text.contains("there is no state in ./.standfast"), "{look:?}: {text}");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "{look:?}");
+    }
 }

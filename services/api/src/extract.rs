@@ -212,6 +212,11 @@ pub(crate) fn check_depth(value: &Value, pointer: &str) -> Result<(), Fail> {
 
 /// Reads a value as a request; what does not fit is named by its place.
 pub(crate) fn shape<T: DeserializeOwned>(value: Value) -> Result<T, Fail> {
+    if !value.is_object() {
+        let message = "expected an object".to_owned(); // a list would be read as its fields
+        let fault = Fault { pointer: String::new(), message: message.clone() };
+        return Err(Fail::invalid(message).with_errors(vec![fault]));
+    }
     serde_path_to_error::deserialize(value).map_err(|error| {
         let (pointer, message) = (pointer(error.path()), error.inner().to_string());
         Fail::invalid(message.clone()).with_errors(vec![Fault { pointer, message }])
@@ -256,10 +261,14 @@ mod tests {
         for (body, pointer) in [
             (serde_json::json!({ "mode": "now" }), "/mode"),
             (serde_json::json!({ "mode": "halt", "a/b": 1 }), "/a~1b"),
-            (serde_json::json!([]), ""),
         ] {
             let error = serde_path_to_error::deserialize::<_, StopRequest>(&body).unwrap_err();
             assert_eq!(super::pointer(error.path()), pointer, "{body}: {error}");
+        }
+        for other in [serde_json::json!([]), serde_json::json!("x")] {
+            assert!(
+                shape::<StopRequest>(other).is_err_and(|fail| fail.detail().contains("object"))
+            );
         }
     }
 

@@ -115,14 +115,23 @@ pub async fn connect(place: &Place, missing: Missing) -> Result<Connection, Fail
     if let Some(endpoint) = endpoint::answering(&place.data).await {
         return to(&endpoint, place.acting_as.as_ref(), None);
     }
-    if missing == Missing::Refuse && !embedded::exists(&place.data) {
-        let message = format!("there is no state in {}", place.data.display());
-        let advice = "run a plan first, name its folder with --data, or an api with --url";
-        return Err(Failure::new(message).and(advice));
+    if missing == Missing::Refuse {
+        demand_state(&place.data, "an api with --url")?;
     }
     let own = embedded::open(&place.data).await?;
     let endpoint = own.endpoint().clone();
     to(&endpoint, place.acting_as.as_ref(), Some(own))
+}
+
+/// Refuses a folder without state, rather than making some there; `other` is what may be named
+/// instead of a folder.
+pub fn demand_state(data: &Path, other: &str) -> Result<(), Failure> {
+    if embedded::exists(data) {
+        return Ok(());
+    }
+    let message = format!("there is no state in {}", data.display());
+    let advice = format!("run a plan first, name its folder with --data, or {other}");
+    Err(Failure::new(message).and(advice))
 }
 
 /// Connects to an api on this machine.

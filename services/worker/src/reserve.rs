@@ -22,9 +22,10 @@ const SHORT_A_SECOND: u64 = 20;
 /// ...and stay so until each ends fewer than this: what a reserve gives back costs the broker more
 /// than keeping it, so that a rate about the edge must not make it come and go.
 const LONG_A_SECOND: u64 = 4;
-/// The wait for the next reserve after one was given back; it doubles with each that was, and one
-/// that lasted for the longest wait begins anew. A quorum queue counts what comes back as a delivery
-/// and gives a message up after twenty: short and long attempts in turn must not use them up.
+/// The wait for the next reserve after one was given back; it doubles with each that was, and
+/// one that lasted for the longest wait begins anew. A quorum queue counts what comes back as a
+/// delivery and gives a message up after twenty: short and long attempts in turn must not use
+/// them up.
 const REST_MIN: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(60);
 /// The least that a reserve holds: what many short attempts need while the broker is asked.

@@ -141,6 +141,7 @@ impl Registry {
             }
             let write = (field(worker.as_str()), Some(bytes.clone()));
             if self.write(write, version, indexes.clone()).await? {
+                self.forget_workers();
                 return Ok(true);
             }
         }
@@ -161,6 +162,7 @@ impl Registry {
                 return Ok(false);
             }
             if self.remove(worker.as_str(), version).await? {
+                self.forget_workers();
                 return Ok(true);
             }
         }
@@ -278,6 +280,11 @@ impl Registry {
         let now = self.engine.clock().monotonic();
         let cached = cache.lock().expect("no panic while held");
         cached.as_ref().filter(|(at, _)| now.saturating_sub(*at) < CACHED).map(|(_, v)| v.clone())
+    }
+
+    /// Reads the workers anew when they are asked for next: this process knows of a change.
+    fn forget_workers(&self) {
+        *self.workers.lock().expect("no panic while held") = None;
     }
 
     fn keep<T>(&self, cache: &Cache<T>, value: T) {

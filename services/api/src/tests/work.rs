@@ -219,6 +219,27 @@ async fn announced_handlers_may_be_used_and_silence_is_named() {
     let lonely = world.submit(&chain(&["b"])).await;
     let step = world.get(&format!("/v1/tasks/{lonely}/steps/b")).await.json();
     assert_eq!(step["waiting_for"], "no_worker");
+    let echo = json!({"worker": "w", "queues": ["default"], "handlers": [{"name": "echo"}]});
+    assert_eq!(world.post("/v1/workers", &echo).await.status, 200);
+    let step = world.get(&format!("/v1/tasks/{lonely}/steps/b")).await.json();
+    assert_eq!(step["waiting_for"], Value::Null, "what was announced a moment ago is known");
+}
+
+#[tokio::test]
+async fn an_attempt_that_never_was_has_no_log() {
+    let world = World::open().await;
+    let task = world.submit(&chain(&["a"])).await;
+    let log = |attempt: u32| format!("/v1/tasks/{task}/steps/a/log?attempt={attempt}");
+    let claim = world.claim().await;
+    assert_eq!(world.get(&log(2)).await.status, 200, "it may come");
+    let outcome = json!({"status": "succeeded", "output": null});
+    assert_eq!(world.complete(&claim, outcome).await.status, 200);
+    assert_eq!(world.get(&log(1)).await.status, 200);
+    for never in [0, 2] {
+        let answer = world.get(&log(never)).await;
+        assert_eq!(answer.status, 404);
+        assert!(answer.json()["detail"].to_string().contains("the last was 1"));
+    }
 }
 
 #[tokio::test]

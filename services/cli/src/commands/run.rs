@@ -77,6 +77,9 @@ pub async fn execute(args: RunArgs) -> Result<Exit, Failure> {
         Some(plan) => Some(plan_file::read(plan, &args.inputs)?),
         None => None,
     };
+    if args.resume.is_some() {
+        connect::demand_state(&args.data, "a plan to run")?;
+    }
     let mut interrupts = Interrupts::listen()?;
     let began = look::now().rfc3339();
     let run = Run { args: &args, look: Look::of_stdout() };

@@ -7,6 +7,7 @@ use standfast_domain::time::Span;
 use standfast_engine::tokens::{Grant, Role, Token, Tokens};
 
 use crate::commands::ceiling::CeilingArgs;
+use crate::connect::demand_state;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::look::{self, Look};
@@ -191,8 +192,16 @@ async fn grant_user(user: &str, grant: Grant, store: &StoreArgs) -> Result<(), F
     }
 }
 
+/// Opens what there is: looking makes no state.
+async fn existing(store: &StoreArgs) -> Result<Tokens, Failure> {
+    if store.redis.is_none() {
+        demand_state(&store.data, "a store with --redis")?;
+    }
+    Ok(Tokens::new(stores::engine(store).await?))
+}
+
 async fn list(args: ListArgs) -> Result<(), Failure> {
-    let tokens = Tokens::new(stores::engine(&args.store).await?);
+    let tokens = existing(&args.store).await?;
     let tokens = tokens.list().await.map_err(stores::failure)?;
     if args.json {
         return look::json(&json!({ "tokens": tokens.iter().map(shown).collect::<Vec<_>>() }));
@@ -243,7 +252,7 @@ fn shown(token: &Token) -> Value {
 }
 
 async fn revoke(args: RevokeArgs) -> Result<Exit, Failure> {
-    let tokens = Tokens::new(stores::engine(&args.store).await?);
+    let tokens = existing(&args.store).await?;
     if tokens.revoke(&args.id).await.map_err(stores::failure)? {
         look::line(&format!("token {} is revoked", args.id))?;
         return Ok(Exit::Completed);

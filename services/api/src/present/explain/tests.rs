@@ -236,7 +236,7 @@ fn an_uncertain_effect_says_what_to_look_for_and_how_to_answer() {
         survey.live[0].state.failure = Some(Box::new(failure));
     });
     insta::assert_snapshot!(lines, @r#"
-    refund TASK · blocked: uncertain_effect since 00:00:00Z (12 min) · owner user:ana
+    refund TASK · blocked: uncertain_effect since 00:10:50Z (1 min) · owner user:ana
     1 Stands    step 2 of 4 `pay`; 1 succeeded, 1 held, 2 pending · 0 attempts, $0.00
     2 Why       POST https://pay.example/refunds may have been sent from 00:10:20Z on (attempt 1, worker w-9d).
                 The worker fell silent and lost the attempt at 00:10:50Z, no answer kept.
@@ -263,7 +263,7 @@ fn a_changed_request_asks_whether_to_keep_or_to_send_too() {
     let status = Status::Held { hold: Box::new(hold_for(HoldReason::EffectChanged)) };
     let lines = with_effects(status, outside, |survey| survey.base.header.effects_landed = 2);
     insta::assert_snapshot!(lines, @r#"
-    refund TASK · blocked: effect_changed since 00:00:00Z (12 min) · owner user:ana
+    refund TASK · blocked: effect_changed since 00:10:50Z (1 min) · owner user:ana
     1 Stands    step 2 of 4 `pay`; 1 succeeded, 1 held, 2 pending · 0 attempts, $0.00
     2 Why       `pay` would now send another request than the one that happened at 00:10:10Z, under key TASK/pay/main/1.
                 That was: 120.00 EUR to bob. Nothing is sent by itself. No deadline.
