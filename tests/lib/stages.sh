@@ -41,7 +41,7 @@ stage_tests() {
     if cargo nextest --version >/dev/null 2>&1; then
         # Many tests only wait for processes of their own: with two more than there are cores,
         # all cores are busy.
-        local threads=$(($(getconf _NPROCESSORS_ONLN) + 2))
+        local threads=$(($(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 2))
         cargo nextest run --workspace --locked --profile "$NEXTEST_PROFILE" \
             --test-threads "$threads" ${FILTERS[@]+"${FILTERS[@]}"} 2>&1 | tee "$log"
     else

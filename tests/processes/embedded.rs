@@ -251,10 +251,13 @@ async fn what_was_undone_is_said_to_be_and_so_is_that_nobody_works() {
     let text = run(directory, &["explain", &task], 0);
     assert!(text.contains("nobody works on this folder"), "{text}");
     assert!(text.contains("can be undone"), "{text}");
+    let idle = "go on with: standfast run --resume";
     let text = run(directory, &["list"], 0);
-    assert!(text.contains("go on with: standfast run --resume"), "{text}");
+    assert!(!text.contains(idle), "only a person can move it: {text}");
 
     run(directory, &["stop", &task, "--mode", "undo"], 0);
+    let text = run(directory, &["list"], 0);
+    assert!(text.contains(idle), "{text}");
     let text = run(directory, &["run", "--resume", &task], 3);
     assert!(text.contains("undone    only") && !text.contains("landed    only"), "{text}");
     let text = run(directory, &["explain", &task], 0);

@@ -284,7 +284,8 @@ fn step_failed(view: &mut View, event: &Event) -> Result<(), Halt> {
     let Change::StepFailed { step, class, message, unattempted } = &event.change else {
         return Ok(());
     };
-    if *unattempted {
+    // What the last attempt told is why its step came to this, and tells who says it again.
+    if *unattempted && view.step(step)?.failure.is_none() {
         let (class, message, at) = (*class, message.clone(), event.at);
         view.edit_step(step, |state| {
             let attempt = state.attempt;

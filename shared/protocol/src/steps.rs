@@ -142,7 +142,7 @@ pub struct StepView {
     /// attempts, what the next one is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Why its last attempt failed.
+    /// Why its last attempt failed, or why it failed before any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureView>,
     /// Its open hold.

@@ -11,7 +11,8 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use standfast_brokers::rabbitmq::{
-    Pass, Pick, REASON_HEADER, ROUTING_KEY_HEADER, RabbitBroker, RabbitSettings, SENDER_HEADER,
+    Pass, Pick, REASON_HEADER, ROUTING_KEY_HEADER, RabbitBroker, RabbitSettings, RejectedMessage,
+    SENDER_HEADER,
 };
 use standfast_engine::ports::{Broker, BrokerError, Destination, Message, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -197,11 +198,16 @@ case!(rejected_messages_are_listed_requeued_and_dropped, |rabbit| {
     let name = broker.rejected_list(1).await.unwrap()[0].name();
     assert_eq!(name, "k4");
     assert_eq!(broker.rejected_drop(&Pick::One(name)).await, Ok(done(1)));
-    publish_one(broker, message(Destination::Rejected, "none"), BOUND).await.unwrap();
-    until("it is listed", BOUND, || async { broker.rejected_count().await == Ok(1) }).await;
-    let name = broker.rejected_list(1).await.unwrap()[0].name();
-    assert!(name.starts_with("sha256:"), "{name}");
-    assert_eq!(broker.rejected_drop(&Pick::One(name)).await, Ok(done(1)));
+    for id in ["k5", "none"] {
+        publish_one(broker, message(Destination::Rejected, id), BOUND).await.unwrap();
+    }
+    until("both are listed", BOUND, || async { broker.rejected_count().await == Ok(2) }).await;
+    let names: Vec<String> =
+        broker.rejected_list(2).await.unwrap().iter().map(RejectedMessage::name).collect();
+    assert!(names[0] == "k5" && names[1].starts_with("sha256:"), "{names:?}");
+    // The other has the same body, and an id of its own.
+    assert_eq!(broker.rejected_drop(&Pick::One(names[1].clone())).await, Ok(done(1)));
+    assert_eq!(broker.rejected_drop(&Pick::One("k5".to_owned())).await, Ok(done(1)));
     assert_eq!(broker.rejected_list(100).await, Ok(Vec::new()));
     assert_eq!(broker.rejected_count().await, Ok(0));
 });

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use standfast_domain::ids::TaskId;
 use standfast_domain::time::Span;
 use standfast_protocol::limits::PAGE_LIMIT_MAX;
-use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskState};
+use standfast_protocol::tasks::{TaskPage, TaskQuery, TaskState, TaskView};
 
 use crate::connect::{Missing, Place, connect};
 use crate::exit::Exit;
@@ -150,7 +150,8 @@ pub async fn execute(args: ListArgs) -> Result<Exit, Failure> {
         page.tasks.extend(next.tasks);
         page.next_cursor = next.next_cursor;
     }
-    let idle = connection.own.is_some() && page.tasks.iter().any(|task| !task.state.is_ended());
+    let moves = |task: &TaskView| !task.state.is_ended() && task.state != TaskState::Blocked;
+    let idle = connection.own.is_some() && page.tasks.iter().any(moves);
     connection.close().await;
     print(&page, query.by_holds(), args.json)?;
     if idle {

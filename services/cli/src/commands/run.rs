@@ -112,7 +112,7 @@ pub async fn execute(args: RunArgs) -> Result<Exit, Failure> {
             }
             None => {
                 screen.finish();
-                let under_way = run.under_way(&connection.client, &task).await;
+                let under_way = run.under_way(&connection, &task).await;
                 look::note(&ending(&under_way));
                 tokio::select! {
                     () = connection.close() => {}
@@ -130,8 +130,8 @@ fn ending(under_way: &[String]) -> String {
     let sent = match under_way {
         [] => String::new(),
         steps => format!(
-            "; `{}` may have changed something outside already: if that cannot be found out, it \
-             is for you to say",
+            "; `{}` may have changed something outside already, and what became of it `standfast \
+             explain` will say",
             text::plain(&steps.join("`, `"))
         ),
     };
@@ -175,9 +175,13 @@ impl Run<'_> {
         connect::to(&endpoint, self.args.acting_as.as_ref(), own)
     }
 
-    /// Names the steps whose effects are under way, if that can be had at once.
-    async fn under_way(&self, client: &Client, task: &str) -> Vec<String> {
-        let asked = tokio::time::timeout(PATIENCE_AT_THE_END, client.explain(task)).await;
+    /// Names the steps whose effects are under way here, if that can be had at once.
+    async fn under_way(&self, connection: &Connection, task: &str) -> Vec<String> {
+        if connection.own.is_none() {
+            return Vec::new(); // nothing is ended: another process works
+        }
+        let explain = connection.client.explain(task);
+        let asked = tokio::time::timeout(PATIENCE_AT_THE_END, explain).await;
         asked.ok().and_then(Result::ok).map(|told| told.open.in_flight).unwrap_or_default()
     }
 

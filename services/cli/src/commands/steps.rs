@@ -1,7 +1,8 @@
 //! `standfast steps`: a task's steps.
 
 use clap::Args;
-use standfast_protocol::steps::{StepPage, StepState};
+use standfast_protocol::holds::HoldClass;
+use standfast_protocol::steps::{StepPage, StepState, StepView};
 
 use crate::connect::{Missing, Place, connect};
 use crate::exit::Exit;
@@ -32,7 +33,7 @@ pub struct StepsArgs {
 pub async fn execute(args: StepsArgs) -> Result<Exit, Failure> {
     let connection = connect(&args.place, Missing::Refuse).await?;
     let all = all_steps(&connection.client, &args.task).await?;
-    let idle = connection.own.is_some() && all.iter().any(|step| moves(step.state));
+    let idle = connection.own.is_some() && all.iter().any(moves);
     connection.close().await;
     if idle {
         look::note(&args.place.idle(Some(&args.task)));
@@ -48,10 +49,12 @@ pub async fn execute(args: StepsArgs) -> Result<Exit, Failure> {
 }
 
 /// Says whether a step would go on by itself if somebody worked.
-fn moves(state: StepState) -> bool {
-    match state {
-        StepState::Pending | StepState::Ready | StepState::Running | StepState::Retrying => true,
-        StepState::Held
+fn moves(step: &StepView) -> bool {
+    let waits = step.hold.as_ref().is_some_and(|hold| hold.class == HoldClass::Waiting);
+    match step.state {
+        StepState::Ready | StepState::Running | StepState::Retrying => true,
+        StepState::Held => waits,
+        StepState::Pending
         | StepState::Succeeded
         | StepState::Failed
         | StepState::Skipped

@@ -157,7 +157,10 @@ async fn unserved(engine: &Engine) -> Result<(Vec<WorkerInfo>, Vec<(Queue, u64)>
     let workers = Registry::new(engine.clone()).workers().await?;
     let mut waiting = Vec::new();
     for queue in engine.queues().await? {
-        if workers.iter().any(|worker| worker.queues.contains(&queue)) {
+        let takes = |worker: &WorkerInfo| {
+            worker.queues.contains(&queue) && !worker.unsubscribed.contains(&queue)
+        };
+        if workers.iter().any(takes) {
             continue;
         }
         let index = ready_index(&queue);

@@ -62,8 +62,7 @@ pub struct RejectedMessage {
 impl RejectedMessage {
     /// Names it for [`Pick::One`]: by its id, or, without one, by its body.
     pub fn name(&self) -> String {
-        let id = self.message_id.as_deref().filter(|id| *id != NO_ID);
-        id.map_or_else(|| body_name(&self.body), str::to_owned)
+        name_of(self.message_id.as_deref(), &self.body)
     }
 }
 
@@ -91,7 +90,7 @@ impl Pick {
             Self::All => true,
             Self::One(name) => {
                 let id = message.properties.message_id().as_ref();
-                id.is_some_and(|id| id.as_str() == name) || body_name(&message.data) == *name
+                name_of(id.map(|id| id.as_str()), &message.data) == *name
             }
         }
     }
@@ -259,9 +258,12 @@ impl RabbitBroker {
                 headers.insert(short(name)?, value.clone());
             }
         }
-        let mut new = old.clone().with_headers(headers).with_delivery_mode(PERSISTENT);
-        new = new.with_user_id(short(self.settings.user())?);
-        Ok(new)
+        let mut new = match old.message_id() {
+            Some(id) if id.as_str() == NO_ID => without_id(old),
+            _ => old.clone(),
+        };
+        new = new.with_headers(headers).with_delivery_mode(PERSISTENT);
+        Ok(new.with_user_id(short(self.settings.user())?))
     }
 }
 
@@ -315,13 +317,34 @@ fn show(message: &BasicGetMessage) -> RejectedMessage {
     }
 }
 
+/// Keeps what the intake reads but the id: the intake's own word for none is no key.
+fn without_id(old: &BasicProperties) -> BasicProperties {
+    let mut new = BasicProperties::default();
+    if let Some(kind) = old.content_type() {
+        new = new.with_content_type(kind.clone());
+    }
+    if let Some(correlation) = old.correlation_id() {
+        new = new.with_correlation_id(correlation.clone());
+    }
+    if let Some(reply_to) = old.reply_to() {
+        new = new.with_reply_to(reply_to.clone());
+    }
+    if let Some(timestamp) = old.timestamp() {
+        new = new.with_timestamp(*timestamp);
+    }
+    new
+}
+
 /// Gives the moment that AMQP tells in seconds since 1970.
 fn moment(seconds: u64) -> Option<Time> {
     i64::try_from(seconds).ok()?.checked_mul(1_000).map(Time)
 }
 
-/// Names a message by its body.
-fn body_name(body: &[u8]) -> String {
+/// Names a message by its id, or, without one, by its body.
+fn name_of(id: Option<&str>, body: &[u8]) -> String {
+    if let Some(id) = id.filter(|id| *id != NO_ID) {
+        return id.to_owned();
+    }
     let digest: String = Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{}", &digest[..BODY_NAME_DIGITS])
 }

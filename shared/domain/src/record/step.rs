@@ -66,14 +66,14 @@ pub enum SkipReason {
     Answer,
 }
 
-/// How the last ended attempt failed, or why the step failed without one.
+/// How the last ended attempt failed, or why the step failed before any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastFailure {
     /// Its class.
     pub class: FailureClass,
     /// Its text, cut to a limit.
     pub message: String,
-    /// The attempt's number; of a step that failed without one, the next one's.
+    /// The attempt's number; of a step that failed before any, 1.
     pub attempt: u32,
     /// When.
     pub at: Time,

@@ -95,6 +95,26 @@ fn on_failure_follows_a_queue_time_that_is_over() {
     world.pass(60);
     assert!(queue_over(&mut world, "a", "because"));
     assert_eq!((world.word("a"), world.word("b")), ("failed", "ready"));
+    let told = state(&mut world, "a").failure.expect("it keeps the reason");
+    assert!(told.message.ends_with(": because"), "{told:?}");
+    world.drive();
+}
+
+#[test]
+fn what_an_attempt_told_outlasts_a_queue_time_that_is_over_later() {
+    let step_a = StepPlan { on_failure: Some(OnFailure::Continue), ..timed("a") };
+    let mut world = given(vec![step_a]);
+    assert_eq!(world.claim(0, "a", "w1"), Ok(true));
+    let at = world.attempt_of("a");
+    world.complete(0, at, failure(FailureClass::Retryable)).expect("it is its own");
+    world.pass(60);
+    world.fire(Some("a"), TimerKind::Retry).expect("it is due");
+    let before = state(&mut world, "a").failure;
+    world.pass(60);
+    assert!(queue_over(&mut world, "a", "because"));
+    assert_eq!(world.word("a"), "failed");
+    assert!(before.is_some());
+    assert_eq!(state(&mut world, "a").failure, before);
     world.drive();
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use standfast_domain::ids::StepId;
 use standfast_domain::record::Definition;
-use standfast_domain::stop_plan::{Item, Subject};
+use standfast_domain::stop_plan::{Became, Item, Subject};
 use standfast_domain::time::Time;
 use standfast_engine::registry::WorkerInfo;
 use standfast_protocol::artifacts::ArtifactView;
@@ -110,7 +110,10 @@ impl Facts<'_> {
                 plans.first().and_then(|planned| planned.plan.items.iter().find(|item| of(item)))
             }
             Stopping::Stopped(settlement) => {
-                settlement.items.iter().map(|settled| &settled.item).find(|item| of(item))
+                let to_come =
+                    |became| matches!(became, Became::ToUndo | Became::Undoing | Became::UndoHeld);
+                let left = settlement.items.iter().filter(|settled| to_come(settled.became));
+                left.map(|settled| &settled.item).find(|item| of(item))
             }
             Stopping::Decided => None,
         };
